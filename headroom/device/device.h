@@ -1,0 +1,263 @@
+// Device: one contract for everything memory can live on.
+//
+//   auto device = CpuDevice::create({.capacity_bytes = 1_GiB});
+//   auto segment = device->allocate_segment(2_MiB);
+//   if (!segment) log(to_string(segment.error()));          // values, not exceptions
+//   device->fill(*segment, 0, 2_MiB, StreamId::kDefault);
+//   device->free_segment(*segment);
+//
+// The contract, for every call of every backend:
+//  - noexcept. What goes wrong is a DeviceStatus; a call that fails has changed nothing.
+//  - Any thread may call. Calls of one device may wait for one another, never for queued work
+//    unless the comment says so.
+//  - Sizes of 1 EiB and above, and zero sizes, are refused before the backend sees them.
+//  - In the child of a fork every call answers kForked.
+//  - Physical memory is what counts against the capacity: segments and page handles. Addresses
+//    are free.
+//
+// The public functions check what all backends must check, count the call, and hand over to the
+// virtual `do_` functions, which a backend implements.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "headroom/device/types.h"
+
+namespace headroom::device {
+
+// Every call that can be counted and made to fail.
+enum class Call : std::uint8_t {
+  kAllocateSegment,
+  kFreeSegment,
+  kReserveAddresses,
+  kReleaseAddresses,
+  kCreatePages,
+  kReleasePages,
+  kMapPages,
+  kUnmapPages,
+  kCreateStream,
+  kAdoptStream,
+  kReleaseStream,
+  kSynchronizeStream,
+  kIsCapturing,
+  kRecordEvent,
+  kQueryEvent,
+  kWaitEvent,
+  kSynchronizeEvent,
+  kReleaseEvent,
+  kCopyToDevice,
+  kCopyToHost,
+  kCopyWithin,
+  kCopyPeer,
+  kFill,
+  kEnqueueHost,
+  kAllocatePinned,
+  kFreePinned,
+  kMemoryInfo,
+  kProcesses,
+  kMeasure,
+};
+inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::kMeasure) + 1;
+
+[[nodiscard]] const char* to_string(Call call) noexcept;
+
+struct StreamOptions {
+  int priority = 0;  // lower runs first, as in CUDA; a hint
+};
+
+struct PageOptions {
+  bool exportable = false;  // may be shared with other processes (IPC, collectives)
+};
+
+// A function of the host, run in stream order. It may call the device, except to wait for its own
+// stream.
+struct HostTask {
+  void (*run)(void* data) noexcept = nullptr;
+  void* data = nullptr;
+};
+
+class Device {
+ public:
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+
+  [[nodiscard]] const Properties& properties() const noexcept { return properties_; }
+  [[nodiscard]] DeviceId id() const noexcept { return properties_.id; }
+  // How often a call was made (handles are counted one by one in map and create).
+  [[nodiscard]] std::uint64_t calls(Call call) const noexcept;
+
+  // --- Segments: memory with an address, as cudaMalloc gives it -------------------------------
+
+  // Aligned to 512 bytes at least. kOutOfMemory when the capacity does not allow it.
+  DeviceResult<DeviceAddress> allocate_segment(std::uint64_t size_bytes) noexcept;
+  // `address` is what allocate_segment returned. May wait for all queued work, as cudaFree does.
+  DeviceResult<void> free_segment(DeviceAddress address) noexcept;
+
+  // --- Virtual memory: addresses here, physical pages there, mapped at will -------------------
+
+  // Addresses without memory. Sizes and alignment are multiples of the granularity.
+  DeviceResult<DeviceAddress> reserve_addresses(std::uint64_t size_bytes) noexcept;
+  // A whole reservation, with nothing mapped in it.
+  DeviceResult<void> release_addresses(DeviceAddress address) noexcept;
+
+  // Physical memory without an address, a multiple of the granularity.
+  DeviceResult<PageHandle> create_pages(std::uint64_t size_bytes,
+                                        PageOptions options = {}) noexcept;
+  // The memory goes back when its last mapping has gone.
+  DeviceResult<void> release_pages(PageHandle handle) noexcept;
+
+  // Maps whole handles one behind the other from `address` on, readable and writable. The range
+  // lies in one reservation and is unmapped. One handle may be mapped at many addresses at once.
+  // All or nothing. Never waits for queued work.
+  DeviceResult<void> map_pages(DeviceAddress address, std::span<const PageHandle> handles) noexcept;
+  // Unmaps every mapping in [address, address + size): whole mappings only, no gap needed. Does
+  // not wait for queued work: that nobody uses the range any more is the caller's to know.
+  DeviceResult<void> unmap_pages(DeviceAddress address, std::uint64_t size_bytes) noexcept;
+
+  // --- Streams and events ---------------------------------------------------------------------
+
+  DeviceResult<StreamId> create_stream(StreamOptions options = {}) noexcept;
+  // Takes a stream made by somebody else; the same native stream gives the same id.
+  DeviceResult<StreamId> adopt_stream(NativeStream native) noexcept;
+  // Returns at once; what is queued still runs. Blocks may go on naming the stream, and an event
+  // recorded on it afterwards completes when that work has. Everything else answers kUnknownHandle.
+  DeviceResult<void> release_stream(StreamId stream) noexcept;
+  // Waits until all that is queued now has run.
+  DeviceResult<void> synchronize_stream(StreamId stream) noexcept;
+  // While this holds, events are not queried and nothing is unmapped.
+  DeviceResult<bool> is_capturing(StreamId stream) noexcept;
+
+  // Completes when all that is queued on the stream now has run. Release it after use.
+  DeviceResult<EventId> record_event(StreamId stream) noexcept;
+  DeviceResult<bool> query_event(EventId event) noexcept;
+  // What is queued on `stream` from now on waits for the event. The host waits only on the cpu
+  // device's default stream, which runs inline.
+  DeviceResult<void> wait_event(StreamId stream, EventId event) noexcept;
+  DeviceResult<void> synchronize_event(EventId event) noexcept;
+  DeviceResult<void> release_event(EventId event) noexcept;
+
+  // --- Work in stream order -------------------------------------------------------------------
+
+  // Device ranges must lie inside one segment or inside mapped pages. Host memory must stay alive
+  // until the stream has passed the copy.
+  DeviceResult<void> copy_to_device(DeviceAddress to,
+                                    const void* from,
+                                    std::uint64_t size_bytes,
+                                    StreamId stream) noexcept;
+  DeviceResult<void> copy_to_host(void* to,
+                                  DeviceAddress from,
+                                  std::uint64_t size_bytes,
+                                  StreamId stream) noexcept;
+  DeviceResult<void> copy_within(DeviceAddress to,
+                                 DeviceAddress from,
+                                 std::uint64_t size_bytes,
+                                 StreamId stream) noexcept;
+  // From another device of the same kind, in the order of this device's `stream`.
+  DeviceResult<void> copy_peer(DeviceAddress to,
+                               Device& source,
+                               DeviceAddress from,
+                               std::uint64_t size_bytes,
+                               StreamId stream) noexcept;
+  DeviceResult<void> fill(DeviceAddress to,
+                          std::uint8_t value,
+                          std::uint64_t size_bytes,
+                          StreamId stream) noexcept;
+  DeviceResult<void> enqueue_host(StreamId stream, HostTask task) noexcept;
+
+  // --- Host memory the device copies from fastest ---------------------------------------------
+
+  DeviceResult<void*> allocate_pinned(std::uint64_t size_bytes) noexcept;
+  DeviceResult<void> free_pinned(void* pointer) noexcept;
+
+  // --- Questions ------------------------------------------------------------------------------
+
+  DeviceResult<MemoryInfo> memory_info() noexcept;
+  DeviceResult<std::vector<ProcessMemory>> processes() noexcept;
+  // The hierarchy with each level's measured speed; takes about a second.
+  DeviceResult<std::vector<MemoryLevel>> measure() noexcept;
+
+  // True when [address, address + size) is live memory of this device.
+  [[nodiscard]] virtual bool owns_range(DeviceAddress address,
+                                        std::uint64_t size_bytes) noexcept = 0;
+
+  // Whether the backend wants to hear of the blocks inside its segments (the cpu device under
+  // AddressSanitizer, which then catches a use after the block was freed, in stream order).
+  [[nodiscard]] bool tracks_blocks() const noexcept { return tracks_blocks_; }
+  void block_allocated(DeviceAddress address, std::uint64_t size_bytes, StreamId stream) noexcept;
+  void block_freed(DeviceAddress address, std::uint64_t size_bytes, StreamId stream) noexcept;
+
+ protected:
+  explicit Device(Properties properties);
+
+  virtual DeviceResult<DeviceAddress> do_allocate_segment(std::uint64_t size_bytes) = 0;
+  virtual DeviceResult<void> do_free_segment(DeviceAddress address) = 0;
+  virtual DeviceResult<DeviceAddress> do_reserve_addresses(std::uint64_t size_bytes) = 0;
+  virtual DeviceResult<void> do_release_addresses(DeviceAddress address) = 0;
+  virtual DeviceResult<PageHandle> do_create_pages(std::uint64_t size_bytes,
+                                                   PageOptions options) = 0;
+  virtual DeviceResult<void> do_release_pages(PageHandle handle) = 0;
+  virtual DeviceResult<void> do_map_pages(DeviceAddress address,
+                                          std::span<const PageHandle> handles) = 0;
+  virtual DeviceResult<void> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) = 0;
+  virtual DeviceResult<StreamId> do_create_stream(StreamOptions options) = 0;
+  virtual DeviceResult<StreamId> do_adopt_stream(NativeStream native) = 0;
+  virtual DeviceResult<void> do_release_stream(StreamId stream) = 0;
+  virtual DeviceResult<void> do_synchronize_stream(StreamId stream) = 0;
+  virtual DeviceResult<bool> do_is_capturing(StreamId stream) = 0;
+  virtual DeviceResult<EventId> do_record_event(StreamId stream) = 0;
+  virtual DeviceResult<bool> do_query_event(EventId event) = 0;
+  virtual DeviceResult<void> do_wait_event(StreamId stream, EventId event) = 0;
+  virtual DeviceResult<void> do_synchronize_event(EventId event) = 0;
+  virtual DeviceResult<void> do_release_event(EventId event) = 0;
+  virtual DeviceResult<void> do_copy_to_device(DeviceAddress to,
+                                               const void* from,
+                                               std::uint64_t size_bytes,
+                                               StreamId stream) = 0;
+  virtual DeviceResult<void> do_copy_to_host(void* to,
+                                             DeviceAddress from,
+                                             std::uint64_t size_bytes,
+                                             StreamId stream) = 0;
+  virtual DeviceResult<void> do_copy_within(DeviceAddress to,
+                                            DeviceAddress from,
+                                            std::uint64_t size_bytes,
+                                            StreamId stream) = 0;
+  virtual DeviceResult<void> do_copy_peer(DeviceAddress to,
+                                          Device& source,
+                                          DeviceAddress from,
+                                          std::uint64_t size_bytes,
+                                          StreamId stream) = 0;
+  virtual DeviceResult<void> do_fill(DeviceAddress to,
+                                     std::uint8_t value,
+                                     std::uint64_t size_bytes,
+                                     StreamId stream) = 0;
+  virtual DeviceResult<void> do_enqueue_host(StreamId stream, HostTask task) = 0;
+  virtual DeviceResult<void*> do_allocate_pinned(std::uint64_t size_bytes) = 0;
+  virtual DeviceResult<void> do_free_pinned(void* pointer) = 0;
+  virtual DeviceResult<MemoryInfo> do_memory_info() = 0;
+  virtual DeviceResult<std::vector<ProcessMemory>> do_processes() = 0;
+  virtual DeviceResult<std::vector<MemoryLevel>> do_measure() = 0;
+  virtual void do_block_allocated(DeviceAddress, std::uint64_t, StreamId) noexcept {}
+  virtual void do_block_freed(DeviceAddress, std::uint64_t, StreamId) noexcept {}
+
+  void set_tracks_blocks(bool tracks) noexcept { tracks_blocks_ = tracks; }
+  [[nodiscard]] bool is_forked() const noexcept;
+
+ private:
+  template <class T, class Body>
+  DeviceResult<T> perform(Call call, std::uint64_t weight, Body&& body) noexcept;
+  DeviceResult<void> check_ranges(std::initializer_list<DeviceAddress> starts,
+                                  std::uint64_t size_bytes) noexcept;
+
+  Properties properties_;
+  bool tracks_blocks_ = false;
+  std::uint64_t fork_generation_;
+  std::array<std::atomic<std::uint64_t>, kCallCount> calls_{};
+};
+
+}  // namespace headroom::device

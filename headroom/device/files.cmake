@@ -1,0 +1,13 @@
+set(HEADROOM_DEVICE_SOURCES
+  device.cpp
+  types.cpp
+  internal/fork.cpp
+  internal/ledger.cpp)
+set(HEADROOM_DEVICE_HEADERS
+  call_costs.h
+  cpu/cpu_device.h
+  device.h
+  fault_device.h
+  meta/meta_device.h
+  registry.h
+  types.h)

@@ -1,0 +1,159 @@
+// MetaDevice: a device with addresses only. No bytes, no arithmetic, any capacity.
+//
+// It gives the answers a real device would give, so the real allocator runs over it to replay a
+// trace, and the real training step runs over it to plan one. It stands for a backend whose
+// profile (granularity, limits) it takes.
+//
+//   auto card = MetaDevice::create({.capacity_bytes = 80_GiB});
+//   auto segment = card->allocate_segment(20_MiB);     // an address; nothing is behind it
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/device.h"
+
+namespace headroom::device {
+
+// What a meta device copies from the backend it stands for.
+struct BackendProfile {
+  DeviceKind stands_for = DeviceKind::kCuda;
+  std::uint64_t granularity_bytes = 2_MiB;
+  std::uint64_t segment_alignment_bytes = 2_MiB;
+  std::uint64_t max_reservation_bytes = 128_TiB;
+  std::uint64_t max_mappings = std::uint64_t{1} << 32U;
+};
+
+[[nodiscard]] BackendProfile cuda_profile() noexcept;
+[[nodiscard]] BackendProfile cpu_profile() noexcept;
+
+enum class EventCompletion : std::uint8_t {
+  kAtOnce,  // an event is complete when it is recorded
+  kByHand,  // complete_events() completes it
+};
+
+// The driver mostly hands out falling addresses, and PyTorch before 2.13 breaks ties by address.
+enum class AddressOrder : std::uint8_t { kDescending, kAscending };
+
+struct MetaOptions {
+  int index = 0;
+  std::uint64_t capacity_bytes = 80_GiB;
+  BackendProfile profile{};
+  EventCompletion events = EventCompletion::kAtOnce;
+  AddressOrder addresses = AddressOrder::kDescending;
+};
+
+// What exists on a device in the middle of a history.
+struct MetaState {
+  struct Segment {
+    DeviceAddress address = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  struct MappedPages {
+    DeviceAddress address = 0;
+    std::uint64_t size_bytes = 0;
+    // Two mappings with one handle are aliases; kNone means a handle of its own.
+    PageHandle handle = PageHandle::kNone;
+  };
+  struct Reservation {
+    DeviceAddress address = 0;
+    std::uint64_t size_bytes = 0;
+    std::vector<MappedPages> pages{};
+  };
+  std::vector<Segment> segments{};
+  std::vector<Reservation> reservations{};
+  std::vector<StreamId> streams{};
+};
+
+// A mapping of a state, with the handle it now has.
+struct RestoredPages {
+  DeviceAddress address = 0;
+  PageHandle handle = PageHandle::kNone;
+};
+
+class MetaDevice final : public Device {
+ public:
+  // Throws InvalidArgument for a capacity of zero or of 1 EiB and above, and for a granularity or
+  // alignment that is not a power of two.
+  [[nodiscard]] static std::unique_ptr<MetaDevice> create(MetaOptions options = {});
+  ~MetaDevice() override;
+
+  [[nodiscard]] const BackendProfile& profile() const noexcept;
+
+  // The next segment, or reservation, gets this address instead of one of our choosing. Several
+  // wait in line. A place that is taken is refused when its turn comes.
+  void place_next_segment(DeviceAddress address);
+  void place_next_reservation(DeviceAddress address);
+  // Forgets the addresses that still wait in line.
+  void forget_places() noexcept;
+
+  // With EventCompletion::kByHand: completes every event recorded on the stream so far.
+  DeviceResult<void> complete_events(StreamId stream) noexcept;
+  DeviceResult<void> complete_event(EventId event) noexcept;
+
+  // Makes an unused device hold `state`; refuses a state that overlaps itself or exceeds the
+  // capacity, and then changes nothing. Answers the handle of every mapping, in order.
+  DeviceResult<std::vector<RestoredPages>> restore(const MetaState& state) noexcept;
+  // What exists now.
+  [[nodiscard]] MetaState state() const;
+
+  [[nodiscard]] bool owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept override;
+
+ protected:
+  DeviceResult<DeviceAddress> do_allocate_segment(std::uint64_t size_bytes) override;
+  DeviceResult<void> do_free_segment(DeviceAddress address) override;
+  DeviceResult<DeviceAddress> do_reserve_addresses(std::uint64_t size_bytes) override;
+  DeviceResult<void> do_release_addresses(DeviceAddress address) override;
+  DeviceResult<PageHandle> do_create_pages(std::uint64_t size_bytes, PageOptions options) override;
+  DeviceResult<void> do_release_pages(PageHandle handle) override;
+  DeviceResult<void> do_map_pages(DeviceAddress address,
+                                  std::span<const PageHandle> handles) override;
+  DeviceResult<void> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) override;
+  DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
+  DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
+  DeviceResult<void> do_release_stream(StreamId stream) override;
+  DeviceResult<void> do_synchronize_stream(StreamId stream) override;
+  DeviceResult<bool> do_is_capturing(StreamId stream) override;
+  DeviceResult<EventId> do_record_event(StreamId stream) override;
+  DeviceResult<bool> do_query_event(EventId event) override;
+  DeviceResult<void> do_wait_event(StreamId stream, EventId event) override;
+  DeviceResult<void> do_synchronize_event(EventId event) override;
+  DeviceResult<void> do_release_event(EventId event) override;
+  DeviceResult<void> do_copy_to_device(DeviceAddress to,
+                                       const void* from,
+                                       std::uint64_t size_bytes,
+                                       StreamId stream) override;
+  DeviceResult<void> do_copy_to_host(void* to,
+                                     DeviceAddress from,
+                                     std::uint64_t size_bytes,
+                                     StreamId stream) override;
+  DeviceResult<void> do_copy_within(DeviceAddress to,
+                                    DeviceAddress from,
+                                    std::uint64_t size_bytes,
+                                    StreamId stream) override;
+  DeviceResult<void> do_copy_peer(DeviceAddress to,
+                                  Device& source,
+                                  DeviceAddress from,
+                                  std::uint64_t size_bytes,
+                                  StreamId stream) override;
+  DeviceResult<void> do_fill(DeviceAddress to,
+                             std::uint8_t value,
+                             std::uint64_t size_bytes,
+                             StreamId stream) override;
+  DeviceResult<void> do_enqueue_host(StreamId stream, HostTask task) override;
+  DeviceResult<void*> do_allocate_pinned(std::uint64_t size_bytes) override;
+  DeviceResult<void> do_free_pinned(void* pointer) override;
+  DeviceResult<MemoryInfo> do_memory_info() override;
+  DeviceResult<std::vector<ProcessMemory>> do_processes() override;
+  DeviceResult<std::vector<MemoryLevel>> do_measure() override;
+
+ private:
+  struct State;
+  MetaDevice(Properties properties, std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace headroom::device
