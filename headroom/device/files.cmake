@@ -1,5 +1,6 @@
 set(HEADROOM_DEVICE_SOURCES
   device.cpp
+  fault_device.cpp
   types.cpp
   internal/fork.cpp
   internal/gap_map.cpp
