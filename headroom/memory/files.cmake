@@ -1,4 +1,5 @@
 set(HEADROOM_MEMORY_SOURCES
+  annotation.cpp
   stats.cpp
   types.cpp)
 set(HEADROOM_MEMORY_HEADERS
