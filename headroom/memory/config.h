@@ -107,8 +107,14 @@ struct ParseOptions {
 [[nodiscard]] Result<ParsedConfig, std::string> parse_config(std::string_view text,
                                                              const ParseOptions& options = {});
 
+// What differs from the defaults, as text that parse_config reads back (strictly, and by a version
+// that has the keys). Sizes are whole MiB there, as the grammar has no other; `text` is not looked
+// at.
+[[nodiscard]] std::string to_string(const AllocatorConfig& config);
+
 // The first of HEADROOM_ALLOC_CONF (strict), PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF and
-// PYTORCH_ALLOC_CONF that is set, alone. The error and the warnings name the variable.
+// PYTORCH_ALLOC_CONF that is set, alone; up to 2.9 PyTorch reads only the second. The error and the
+// warnings name the variable.
 [[nodiscard]] Result<ParsedConfig, std::string> config_from_environment(
     PyTorchVersion version = {});
 

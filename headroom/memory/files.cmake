@@ -1,4 +1,9 @@
 set(HEADROOM_MEMORY_SOURCES
+  annotation.cpp
+  config.cpp
+  config_text.cpp
+  internal/config_numbers.cpp
+  internal/config_tokens.cpp
   stats.cpp
   types.cpp)
 set(HEADROOM_MEMORY_HEADERS
