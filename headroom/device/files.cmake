@@ -13,6 +13,7 @@ set(HEADROOM_DEVICE_SOURCES
   cpu/stream.cpp
   cpu/stream_table.cpp
   device.cpp
+  registry.cpp
   types.cpp
   internal/fork.cpp
   internal/ledger.cpp)
