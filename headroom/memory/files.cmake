@@ -1,0 +1,11 @@
+set(HEADROOM_MEMORY_SOURCES
+  stats.cpp
+  types.cpp)
+set(HEADROOM_MEMORY_HEADERS
+  account.h
+  annotation.h
+  config.h
+  event.h
+  out_of_memory.h
+  stats.h
+  types.h)
