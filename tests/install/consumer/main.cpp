@@ -1,13 +1,18 @@
-// What a user of the installed package writes; tests/install/run.cmake looks for the last line.
+// What a user of the installed package writes; tests/install/run.cmake checks what it prints.
 #include <cstdio>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/types.h"
+#include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/types.h"
 
 int main() {
-  const auto id = headroom::device::parse_device_id("meta:1");
-  const auto size = headroom::parse_bytes("1.5GiB");
-  if (!id || !size) return 1;
-  std::printf(
-      "%s %s\n", headroom::device::to_string(*id).c_str(), headroom::format_bytes(*size).c_str());
+  using namespace headroom;
+  const auto device = device::MetaDevice::create({.index = 1, .capacity_bytes = 2_GiB});
+  const auto segment = device->allocate_segment(512_MiB);
+  const auto info = device->memory_info();
+  if (!segment || !info) return 1;
+  std::printf("%s %s %s\n",
+              device::to_string(device->id()).c_str(),
+              format_bytes(info->free_bytes).c_str(),
+              memory::to_string(memory::Category::kActivation).data());
 }
