@@ -1,0 +1,104 @@
+// The backends that the device suite runs on. A new one is a struct like MetaBackend and a line in
+// AllBackends; it then also runs inside a FaultDevice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/fault_device.h"
+#include "headroom/device/meta/meta_device.h"
+
+namespace headroom::testing {
+
+// What a test asks of its device; a backend that cannot choose ignores it.
+struct BackendOptions {
+  std::uint64_t capacity_bytes = 16_MiB;
+  std::uint64_t granularity_bytes = 64_KiB;
+};
+
+// A device and the devices it wraps, destroyed from the outside in.
+class TestDevice {
+ public:
+  explicit TestDevice(std::unique_ptr<device::Device> device) { put_on(std::move(device)); }
+  TestDevice(TestDevice&&) = default;
+  TestDevice& operator=(TestDevice&&) = delete;
+  ~TestDevice() {
+    while (!layers_.empty()) layers_.pop_back();
+  }
+
+  void put_on(std::unique_ptr<device::Device> layer) { layers_.push_back(std::move(layer)); }
+  [[nodiscard]] device::Device& operator*() const noexcept { return *layers_.back(); }
+  [[nodiscard]] device::Device* operator->() const noexcept { return layers_.back().get(); }
+  [[nodiscard]] device::Device& innermost() const noexcept { return *layers_.front(); }
+
+ private:
+  std::vector<std::unique_ptr<device::Device>> layers_;
+};
+
+struct MetaBackend {
+  static std::string name() { return "Meta"; }
+  static constexpr bool kCanReadBack = false;      // copies bring values
+  static constexpr bool kHasAsyncStreams = false;  // work may still be queued when a call returns
+  static constexpr bool kHasExactCapacity = true;  // free bytes are ours alone, and exact
+
+  // Why this machine has no such device; then its tests are skipped.
+  static std::optional<std::string> why_none() { return std::nullopt; }
+  static TestDevice make(BackendOptions options = {}) {
+    return TestDevice(
+        device::MetaDevice::create({.capacity_bytes = options.capacity_bytes,
+                                    .profile = {.granularity_bytes = options.granularity_bytes,
+                                                .segment_alignment_bytes = 512}}));
+  }
+};
+
+// A backend inside a wrapper that makes nothing fail: it must not be noticed.
+template <class Inner>
+struct FaultBackend : Inner {
+  static std::string name() { return "Fault" + Inner::name(); }
+  static TestDevice make(BackendOptions options = {}) {
+    TestDevice device = Inner::make(options);
+    device.put_on(std::make_unique<device::FaultDevice>(*device));
+    return device;
+  }
+};
+
+using PlainBackends = ::testing::Types<MetaBackend>;
+using AllBackends = ::testing::Types<MetaBackend, FaultBackend<MetaBackend>>;
+
+struct BackendNames {
+  template <class Backend>
+  static std::string GetName(int /*index*/) {
+    return Backend::name();
+  }
+};
+
+// One device and what every test of the suite needs.
+template <class Backend>
+class DeviceFixture : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = Backend::why_none()) GTEST_SKIP() << *why;
+    device_.emplace(Backend::make());
+  }
+
+  [[nodiscard]] device::Device& device() { return **device_; }
+  [[nodiscard]] device::Device& innermost() { return device_->innermost(); }
+  [[nodiscard]] std::uint64_t page() { return device().properties().granularity_bytes; }
+  [[nodiscard]] std::uint64_t free_bytes() {
+    const auto info = device().memory_info();
+    EXPECT_TRUE(info.has_value());
+    return info ? info->free_bytes : 0;
+  }
+
+ private:
+  std::optional<TestDevice> device_;
+};
+
+}  // namespace headroom::testing
