@@ -1,7 +1,9 @@
 set(HEADROOM_MEMORY_SOURCES
+  account.cpp
   annotation.cpp
   config.cpp
   config_text.cpp
+  explain.cpp
   internal/config_numbers.cpp
   internal/config_tokens.cpp
   stats.cpp
