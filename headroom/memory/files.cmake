@@ -6,6 +6,7 @@ set(HEADROOM_MEMORY_SOURCES
   explain.cpp
   internal/config_numbers.cpp
   internal/config_tokens.cpp
+  pytorch_message.cpp
   stats.cpp
   types.cpp)
 set(HEADROOM_MEMORY_HEADERS
@@ -14,5 +15,6 @@ set(HEADROOM_MEMORY_HEADERS
   config.h
   event.h
   out_of_memory.h
+  pytorch_message.h
   stats.h
   types.h)
