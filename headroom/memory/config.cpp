@@ -229,6 +229,11 @@ class Interpreter {
       return std::nullopt;
     }
     if (is_strict_) return refuse(entry, entry.value, kAllowed);
+    if (internal::has_old_parser(version_)) {
+      return pytorch(*value < 1 ? "garbage_collect_threshold too small, set it 0.0~1.0"
+                                : "garbage_collect_threshold too big, set it 0.0~1.0",
+                     entry);
+    }
     return pytorch("garbage_collect_threshold is invalid, set it in (0.0, 1.0)", entry);
   }
 
@@ -422,7 +427,8 @@ class Interpreter {
 Result<ParsedConfig, std::string> parse_config(std::string_view text, const ParseOptions& options) {
   ParsedConfig out{.config = options.base};
   out.config.max_split_bytes = AllocatorConfig::kUnlimited;
-  out.config.max_non_split_rounding_bytes.reset();
+  // Before 2.11 this one kept its value.
+  if (options.version >= kPyTorch211) out.config.max_non_split_rounding_bytes.reset();
   out.config.roundup_power2_divisions.fill(0);
   out.config.garbage_collection_threshold = 0;
   out.config.text = text;

@@ -99,8 +99,8 @@ struct ParseOptions {
   ConfigDialect dialect = ConfigDialect::kStrict;
   PyTorchVersion version{};
   // What the text changes. As in PyTorch, every reading first resets max_split_size,
-  // max_non_split_rounding, roundup_power2_divisions and garbage_collection_threshold; what the
-  // text does not name else keeps its value.
+  // max_non_split_rounding (from 2.11 on), roundup_power2_divisions and
+  // garbage_collection_threshold; what the text does not name else keeps its value.
   AllocatorConfig base{};
 };
 

@@ -119,7 +119,7 @@ std::string title_line(int device_index) {
 
 std::string counters_line(const Statistics& stats) {
   return "            CUDA OOMs: " + padded(std::to_string(stats.num_ooms), 12) +
-         " |         cudaMalloc retries: " + padded(std::to_string(stats.num_alloc_retries), 8) +
+         " |        cudaMalloc retries: " + padded(std::to_string(stats.num_alloc_retries), 8) +
          "  ";
 }
 

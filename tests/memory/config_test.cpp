@@ -390,6 +390,14 @@ TEST(Config, EveryReadingResetsFourSettingsAndKeepsTheRest) {
   EXPECT_EQ(config.text, "release_lock_on_cudamalloc:True");
 }
 
+TEST(Config, NonSplitRoundingIsResetOnlyFrom211On) {
+  const AllocatorConfig base{.max_non_split_rounding_bytes = 50_MiB};
+  const auto before = parse_config("", {.version = kPyTorch210, .base = base});
+  EXPECT_EQ(before->config.max_non_split_rounding(), 50_MiB);
+  const auto since = parse_config("", {.version = kPyTorch211, .base = base});
+  EXPECT_EQ(since->config.max_non_split_rounding(), 20_MiB);
+}
+
 TEST(Config, AReserveReplacesTheOtherKindOfReserve) {
   const AllocatorConfig base{.expandable_reserve_bytes = 1_GiB};
   const auto parsed =
@@ -508,6 +516,8 @@ TEST(ConfigPyTorch, TheOldParserChecksSeparators) {
             "Error parsing CachingAllocator settings, expected :");
   EXPECT_EQ(error_of(pytorch("max_split_size_mb", kPyTorch29)),
             "Error, expecting max_split_size_mb value");
+  EXPECT_THAT(error_of(pytorch("garbage_collection_threshold:1", kPyTorch29)),
+              HasSubstr("too big, set it 0.0~1.0"));
   const auto parsed = pytorch("max_split_size_mb:-1", kPyTorch29);
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->config.max_split_bytes, (UINT64_MAX >> 20U) << 20U);
