@@ -56,6 +56,13 @@ struct MetaBackend {
                                     .profile = {.granularity_bytes = options.granularity_bytes,
                                                 .segment_alignment_bytes = 512}}));
   }
+  // Optional: for what memory_info does not show.
+  static void expect_nothing_left(device::Device& device) {
+    auto& meta = dynamic_cast<device::MetaDevice&>(device);
+    EXPECT_TRUE(meta.state().reservations.empty());
+    EXPECT_TRUE(meta.state().streams.empty());
+    EXPECT_EQ(meta.check_invariants(), std::nullopt);
+  }
 };
 
 // A backend inside a wrapper that makes nothing fail: it must not be noticed.
