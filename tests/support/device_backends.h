@@ -50,6 +50,8 @@ struct MetaBackend {
 
   // Why this machine has no such device; then its tests are skipped.
   static std::optional<std::string> why_none() { return std::nullopt; }
+  // What a meta device must take over to answer alike.
+  static device::BackendProfile profile() { return device::cuda_profile(); }
   static TestDevice make(BackendOptions options = {}) {
     return TestDevice(
         device::MetaDevice::create({.capacity_bytes = options.capacity_bytes,
