@@ -1,6 +1,20 @@
 set(HEADROOM_DEVICE_SOURCES
+  cpu/areas.cpp
+  cpu/bytes.cpp
+  cpu/cpu_device.cpp
+  cpu/hierarchy.cpp
+  cpu/machine.cpp
+  cpu/measure.cpp
+  cpu/memory.cpp
+  cpu/memory_file.cpp
+  cpu/park.cpp
+  cpu/process.cpp
+  cpu/room.cpp
+  cpu/stream.cpp
+  cpu/stream_table.cpp
   device.cpp
   fault_device.cpp
+  registry.cpp
   types.cpp
   internal/fork.cpp
   internal/gap_map.cpp
