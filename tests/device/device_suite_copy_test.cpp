@@ -15,13 +15,11 @@
 
 #include "tests/support/device_backends.h"
 #include "tests/support/device_status.h"
-#include "tests/support/stream_gate.h"
 
 namespace headroom::device {
 namespace {
 
 using testing::refused;
-using testing::StreamGate;
 using testing::worked;
 using enum StatusCode;
 
@@ -206,22 +204,6 @@ TYPED_TEST(DeviceCopies, PeersMayBeWrapped) {
   ASSERT_TRUE(worked(device.fill(here, 0, 4_KiB, s)));
   EXPECT_TRUE(worked(device.copy_peer(here, twice, there, 4_KiB, s)));
   EXPECT_TRUE(this->holds(here, source));
-}
-
-TYPED_TEST(DeviceCopies, WaitForTheirStream) {
-  if (!TypeParam::kHasAsyncStreams) GTEST_SKIP() << "work takes no time here";
-  Device& device = this->device();
-  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
-  const StreamId stream = device.create_stream().value();
-  ASSERT_TRUE(worked(device.fill(segment, 1, 4_KiB, StreamId::kDefault)));
-  Bytes source(4_KiB, 2);
-  StreamGate gate(device, stream);
-  ASSERT_TRUE(worked(device.copy_to_device(segment, source.data(), source.size(), stream)));
-  EXPECT_TRUE(this->holds(segment, Bytes(4_KiB, 1))) << "the copy is still queued";
-  std::fill(source.begin(), source.end(), std::uint8_t{3});  // ours until the copy has passed
-  gate.open();
-  ASSERT_TRUE(worked(device.synchronize_stream(stream)));
-  EXPECT_TRUE(this->holds(segment, Bytes(4_KiB, 3)));
 }
 
 // --- Pinned memory ---------------------------------------------------------------------------

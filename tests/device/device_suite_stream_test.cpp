@@ -1,4 +1,5 @@
 // The device contract, for every backend: streams, events and host tasks.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -238,8 +239,11 @@ TYPED_TEST(DeviceStreams, RefusesANullTask) {
 
 // --- What only shows where work takes time ---------------------------------------------------
 
-TYPED_TEST(DeviceStreams, EventsWaitForWhatWasQueuedBefore) {
-  if (!TypeParam::kHasAsyncStreams) GTEST_SKIP() << "work takes no time here";
+template <class Backend>
+class DeviceAsync : public testing::DeviceFixture<Backend> {};
+TYPED_TEST_SUITE(DeviceAsync, testing::AsyncBackends, testing::BackendNames);
+
+TYPED_TEST(DeviceAsync, EventsWaitForWhatWasQueuedBefore) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   const EventId before = device.record_event(stream).value();
@@ -253,8 +257,7 @@ TYPED_TEST(DeviceStreams, EventsWaitForWhatWasQueuedBefore) {
   EXPECT_TRUE(device.query_event(after).value());
 }
 
-TYPED_TEST(DeviceStreams, StreamsDoNotWaitForOneAnother) {
-  if (!TypeParam::kHasAsyncStreams) GTEST_SKIP() << "work takes no time here";
+TYPED_TEST(DeviceAsync, StreamsDoNotWaitForOneAnother) {
   Device& device = this->device();
   const StreamId held = device.create_stream().value();
   const StreamId free = device.create_stream().value();
@@ -269,8 +272,7 @@ TYPED_TEST(DeviceStreams, StreamsDoNotWaitForOneAnother) {
   EXPECT_TRUE(ran) << "nor does the default stream";
 }
 
-TYPED_TEST(DeviceStreams, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
-  if (!TypeParam::kHasAsyncStreams) GTEST_SKIP() << "work takes no time here";
+TYPED_TEST(DeviceAsync, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
   Device& device = this->device();
   const StreamId first = device.create_stream().value();
   const StreamId second = device.create_stream().value();
@@ -294,8 +296,7 @@ TYPED_TEST(DeviceStreams, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
   EXPECT_TRUE(late);
 }
 
-TYPED_TEST(DeviceStreams, AReleasedStreamFinishesItsWork) {
-  if (!TypeParam::kHasAsyncStreams) GTEST_SKIP() << "work takes no time here";
+TYPED_TEST(DeviceAsync, AReleasedStreamFinishesItsWork) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   StreamGate gate(device, stream);
@@ -313,8 +314,28 @@ TYPED_TEST(DeviceStreams, AReleasedStreamFinishesItsWork) {
   EXPECT_TRUE(device.query_event(before).value());
 }
 
-TYPED_TEST(DeviceStreams, MemoryCallsDoNotWaitForQueuedWork) {
-  if (!TypeParam::kHasAsyncStreams) GTEST_SKIP() << "work takes no time here";
+TYPED_TEST(DeviceAsync, CopiesWaitForTheirStream) {
+  Device& device = this->device();
+  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
+  const StreamId stream = device.create_stream().value();
+  const auto first_byte = [&] {
+    std::uint8_t byte = 0;
+    EXPECT_TRUE(worked(device.copy_to_host(&byte, segment, 1, StreamId::kDefault)));
+    EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
+    return int{byte};
+  };
+  ASSERT_TRUE(worked(device.fill(segment, 1, 4_KiB, StreamId::kDefault)));
+  std::vector<std::uint8_t> source(4_KiB, 2);
+  StreamGate gate(device, stream);
+  ASSERT_TRUE(worked(device.copy_to_device(segment, source.data(), source.size(), stream)));
+  EXPECT_EQ(first_byte(), 1) << "the copy is still queued";
+  std::fill(source.begin(), source.end(), std::uint8_t{3});  // read when the copy runs
+  gate.open();
+  ASSERT_TRUE(worked(device.synchronize_stream(stream)));
+  EXPECT_EQ(first_byte(), 3);
+}
+
+TYPED_TEST(DeviceAsync, MemoryCallsDoNotWaitForQueuedWork) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const StreamId stream = device.create_stream().value();

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/fault_device.h"
 #include "headroom/device/meta/meta_device.h"
 
@@ -45,16 +46,40 @@ class TestDevice {
 struct MetaBackend {
   static std::string name() { return "Meta"; }
   static constexpr bool kCanReadBack = false;      // copies bring values
-  static constexpr bool kHasAsyncStreams = false;  // work may still be queued when a call returns
   static constexpr bool kHasExactCapacity = true;  // free bytes are ours alone, and exact
 
   // Why this machine has no such device; then its tests are skipped.
   static std::optional<std::string> why_none() { return std::nullopt; }
+  // What a meta device must take over to answer alike.
+  static device::BackendProfile profile() { return device::cuda_profile(); }
   static TestDevice make(BackendOptions options = {}) {
     return TestDevice(
         device::MetaDevice::create({.capacity_bytes = options.capacity_bytes,
                                     .profile = {.granularity_bytes = options.granularity_bytes,
                                                 .segment_alignment_bytes = 512}}));
+  }
+  // Optional: for what memory_info does not show.
+  static void expect_nothing_left(device::Device& device) {
+    auto& meta = dynamic_cast<device::MetaDevice&>(device);
+    EXPECT_TRUE(meta.state().reservations.empty());
+    EXPECT_TRUE(meta.state().streams.empty());
+    EXPECT_EQ(meta.check_invariants(), std::nullopt);
+  }
+};
+
+struct CpuBackend {
+  static constexpr bool kCanReadBack = true;
+  static constexpr bool kHasExactCapacity = true;
+
+  static std::string name() { return "Cpu"; }
+  static std::optional<std::string> why_none() { return std::nullopt; }
+  static device::BackendProfile profile() { return device::cpu_profile(); }
+  static TestDevice make(BackendOptions options = {}) {
+    return TestDevice(device::CpuDevice::create({.capacity_bytes = options.capacity_bytes,
+                                                 .granularity_bytes = options.granularity_bytes}));
+  }
+  static void expect_nothing_left(device::Device& /*device*/) {
+    EXPECT_EQ(device::CpuDevice::live_mappings(), 0U);
   }
 };
 
@@ -69,8 +94,11 @@ struct FaultBackend : Inner {
   }
 };
 
-using PlainBackends = ::testing::Types<MetaBackend>;
-using AllBackends = ::testing::Types<MetaBackend, FaultBackend<MetaBackend>>;
+using PlainBackends = ::testing::Types<CpuBackend, MetaBackend>;
+using AllBackends =
+    ::testing::Types<CpuBackend, MetaBackend, FaultBackend<CpuBackend>, FaultBackend<MetaBackend>>;
+// Those where work may still be queued when a call returns.
+using AsyncBackends = ::testing::Types<CpuBackend, FaultBackend<CpuBackend>>;
 
 struct BackendNames {
   template <class Backend>
