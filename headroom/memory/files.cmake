@@ -1,6 +1,12 @@
 set(HEADROOM_MEMORY_SOURCES
   account.cpp
+  allocator.cpp
   annotation.cpp
+  caching/allocate.cpp
+  caching/caching_allocator.cpp
+  caching/expandable.cpp
+  caching/inspect.cpp
+  caching/release.cpp
   config.cpp
   config_text.cpp
   explain.cpp
@@ -11,7 +17,9 @@ set(HEADROOM_MEMORY_SOURCES
   types.cpp)
 set(HEADROOM_MEMORY_HEADERS
   account.h
+  allocator.h
   annotation.h
+  caching/caching_allocator.h
   config.h
   event.h
   out_of_memory.h
