@@ -3,7 +3,14 @@
 //   FaultDevice device(*inner);
 //   device.fail_at(Call::kMapPages, 3, StatusCode::kOutOfMemory);   // the third map from now on
 //   ...
-//   for (n = 1; n <= calls_of_a_clean_run; ++n) { device.fail_at(n, kFailed); scenario(device); }
+//   for (n = 1; n <= calls_of_a_clean_run; ++n) {
+//     device.clear();
+//     device.fail_at(n, StatusCode::kFailed);
+//     scenario(device);
+//   }
+//
+// With nothing planned it is transparent: the answers, properties and block notes are the inner
+// device's own.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +28,9 @@ class FaultDevice final : public Device {
   ~FaultDevice() override;
 
   // The `position`-th call of this kind from now on (1 is the next) fails, and so do the
-  // `times - 1` calls of the kind after it. Failed calls never reach the inner device.
+  // `times - 1` calls of the kind after it. Failed calls never reach the inner device. A map of
+  // many handles is one call here, since it does all or nothing. Throws InvalidArgument for a
+  // position of 0.
   void fail_at(Call call,
                std::uint64_t position,
                StatusCode code = StatusCode::kFailed,
@@ -30,9 +39,11 @@ class FaultDevice final : public Device {
   void fail_at(std::uint64_t position,
                StatusCode code = StatusCode::kFailed,
                std::uint64_t times = 1);
+  // Forgets what was planned and what was counted.
   void clear() noexcept;
 
-  // Calls seen since construction or the last clear(), failed ones included.
+  // Calls seen since construction or the last clear(), failed ones included. What the contract
+  // itself refuses (a size of zero, a range that is nobody's) gets no further and is not seen.
   [[nodiscard]] std::uint64_t seen() const noexcept;
   [[nodiscard]] std::uint64_t seen(Call call) const noexcept;
   // Calls that were made to fail.
@@ -96,6 +107,8 @@ class FaultDevice final : public Device {
 
  private:
   struct State;
+  template <class T, class Forward>
+  DeviceResult<T> pass(Call call, Forward&& forward);
 
   Device& inner_;
   std::unique_ptr<State> state_;

@@ -13,10 +13,14 @@ set(HEADROOM_DEVICE_SOURCES
   cpu/stream.cpp
   cpu/stream_table.cpp
   device.cpp
+  fault_device.cpp
   registry.cpp
   types.cpp
   internal/fork.cpp
-  internal/ledger.cpp)
+  internal/gap_map.cpp
+  internal/ledger.cpp
+  internal/meta_state.cpp
+  meta/meta_device.cpp)
 set(HEADROOM_DEVICE_HEADERS
   call_costs.h
   cpu/cpu_device.h

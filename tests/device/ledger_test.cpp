@@ -82,6 +82,18 @@ TEST(Ledger, CountsMappingsAndAddresses) {
   EXPECT_EQ(ledger.mapping_count(), 0U) << "all or nothing";
 }
 
+TEST(Ledger, ManyAliasesDoNotWrapAround) {
+  Ledger ledger({.capacity_bytes = kAbsurdSize,
+                 .granularity_bytes = kPage,
+                 .max_reservation_bytes = 16_MiB,
+                 .max_mappings = 1000});
+  ASSERT_TRUE(ledger.add_reservation(kBase, 16_MiB));
+  const PageHandle handle = ledger.add_pages(kAbsurdSize / 2, 0).value();
+  const std::vector<PageHandle> aliases(32, handle);  // 2^64 bytes in all
+  EXPECT_EQ(ledger.map(kBase, aliases).error().code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(ledger.check_invariants(), std::nullopt);
+}
+
 // Random calls, most of them wrong, against the invariants.
 TEST(Ledger, KeepsItsInvariantsUnderRandomCalls) {
   const unsigned seed = std::random_device{}();

@@ -194,7 +194,9 @@ DeviceResult<std::vector<Mapping>> Ledger::plan_mappings(
     const auto record = pages(handle);
     if (!record) return Unexpected(record.error());
     plan.push_back({.address = at, .size_bytes = record->size_bytes, .handle = handle});
-    at += record->size_bytes;
+    const auto next_at = checked_add(at, record->size_bytes);
+    if (!next_at) return fail(StatusCode::kInvalidArgument, "the range wraps around", address);
+    at = *next_at;
   }
   if (!holds(reservations_, address, at - address)) {
     return fail(StatusCode::kInvalidArgument, "the range is not inside one reservation", address);

@@ -6,10 +6,17 @@
 //
 //   auto card = MetaDevice::create({.capacity_bytes = 80_GiB});
 //   auto segment = card->allocate_segment(20_MiB);     // an address; nothing is behind it
+//
+// Copies to it and fills are checked and do nothing; a copy to the host answers kNotSupported,
+// because there are no values. Pinned memory is real, for the program touches it. A host task runs
+// at once. adopt_stream gives the native stream's own number as the id, so that a recording's
+// streams keep their names.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "headroom/base/bytes.h"
@@ -31,7 +38,7 @@ struct BackendProfile {
 
 enum class EventCompletion : std::uint8_t {
   kAtOnce,  // an event is complete when it is recorded
-  kByHand,  // complete_events() completes it
+  kByHand,  // complete_event(s) completes it, or the host waiting for it: nothing here takes time
 };
 
 // The driver mostly hands out falling addresses, and PyTorch before 2.13 breaks ties by address.
@@ -51,10 +58,16 @@ struct MetaState {
     DeviceAddress address = 0;
     std::uint64_t size_bytes = 0;
   };
+  // A handle only says here which mappings are of the same memory; kNone is a handle of its own.
   struct MappedPages {
     DeviceAddress address = 0;
     std::uint64_t size_bytes = 0;
-    // Two mappings with one handle are aliases; kNone means a handle of its own.
+    PageHandle handle = PageHandle::kNone;
+    // Its handle was released: the memory goes with the last mapping. The same for all aliases.
+    bool is_released = false;
+  };
+  struct UnmappedPages {
+    std::uint64_t size_bytes = 0;
     PageHandle handle = PageHandle::kNone;
   };
   struct Reservation {
@@ -64,42 +77,50 @@ struct MetaState {
   };
   std::vector<Segment> segments{};
   std::vector<Reservation> reservations{};
-  std::vector<StreamId> streams{};
+  std::vector<UnmappedPages> unmapped_pages{};
+  std::vector<StreamId> streams{};  // besides the default stream
 };
 
-// A mapping of a state, with the handle it now has.
+// Pages of a state, with the handle they now have.
 struct RestoredPages {
-  DeviceAddress address = 0;
+  DeviceAddress address = 0;  // 0 where they are not mapped
   PageHandle handle = PageHandle::kNone;
 };
 
 class MetaDevice final : public Device {
  public:
-  // Throws InvalidArgument for a capacity of zero or of 1 EiB and above, and for a granularity or
-  // alignment that is not a power of two.
+  // Throws InvalidArgument for a capacity of zero or of 1 EiB and above, for a granularity or
+  // alignment that is not a power of two of 512 at least, and for a negative index.
   [[nodiscard]] static std::unique_ptr<MetaDevice> create(MetaOptions options = {});
   ~MetaDevice() override;
 
   [[nodiscard]] const BackendProfile& profile() const noexcept;
 
-  // The next segment, or reservation, gets this address instead of one of our choosing. Several
-  // wait in line. A place that is taken is refused when its turn comes.
+  // The next segment, or reservation, gets this address instead of one of our choosing; any address
+  // that is aligned to 512 bytes, or to the granularity. Several wait in line. A place that is
+  // taken is refused when its turn comes (kInvalidArgument). A call that fails leaves its place in
+  // line, so that an allocator may make room and ask again.
   void place_next_segment(DeviceAddress address);
   void place_next_reservation(DeviceAddress address);
   // Forgets the addresses that still wait in line.
   void forget_places() noexcept;
 
-  // With EventCompletion::kByHand: completes every event recorded on the stream so far.
+  // With EventCompletion::kByHand: completes every event recorded on the stream so far; or this
+  // one and those recorded before it on its stream, because a stream runs in order.
   DeviceResult<void> complete_events(StreamId stream) noexcept;
   DeviceResult<void> complete_event(EventId event) noexcept;
 
-  // Makes an unused device hold `state`; refuses a state that overlaps itself or exceeds the
-  // capacity, and then changes nothing. Answers the handle of every mapping, in order.
+  // Makes a device that holds no memory hold `state`; refuses a state that overlaps itself or
+  // exceeds the capacity, and then changes nothing. Answers the new handle of every mapping, in
+  // order, and then of the unmapped pages.
   DeviceResult<std::vector<RestoredPages>> restore(const MetaState& state) noexcept;
-  // What exists now.
+  // What exists now, in order of address.
   [[nodiscard]] MetaState state() const;
 
   [[nodiscard]] bool owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept override;
+
+  // A sentence about the first broken invariant, or nothing.
+  [[nodiscard]] std::optional<std::string> check_invariants() const;
 
  protected:
   DeviceResult<DeviceAddress> do_allocate_segment(std::uint64_t size_bytes) override;

@@ -1,0 +1,470 @@
+// The device contract, for every backend: segments, addresses, pages and mappings.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/device.h"
+
+#include "tests/support/device_backends.h"
+#include "tests/support/device_status.h"
+
+namespace headroom::device {
+namespace {
+
+using testing::refused;
+using testing::worked;
+using enum StatusCode;
+
+template <class Backend>
+class DeviceMemory : public testing::DeviceFixture<Backend> {
+ protected:
+  // `count` handles of one page each.
+  std::vector<PageHandle> pages(std::size_t count) {
+    std::vector<PageHandle> handles;
+    for (std::size_t i = 0; i < count; ++i) {
+      handles.push_back(this->device().create_pages(this->page()).value());
+    }
+    return handles;
+  }
+
+  // Whether the pages' bytes are `value`; true on a device without values.
+  ::testing::AssertionResult holds(DeviceAddress address, std::uint8_t value) {
+    if constexpr (Backend::kCanReadBack) {
+      std::vector<std::uint8_t> bytes(this->page(), static_cast<std::uint8_t>(~value));
+      Device& device = this->device();
+      if (auto copied =
+              device.copy_to_host(bytes.data(), address, bytes.size(), StreamId::kDefault);
+          !copied) {
+        return worked(copied);
+      }
+      if (auto waited = device.synchronize_stream(StreamId::kDefault); !waited) {
+        return worked(waited);
+      }
+      for (const std::uint8_t byte : bytes) {
+        if (byte != value) {
+          return ::testing::AssertionFailure() << "found " << int{byte} << ", not " << int{value};
+        }
+      }
+    }
+    return ::testing::AssertionSuccess();
+  }
+};
+TYPED_TEST_SUITE(DeviceMemory, testing::AllBackends, testing::BackendNames);
+
+TYPED_TEST(DeviceMemory, PropertiesAreFilledIn) {
+  const Properties& properties = this->device().properties();
+  EXPECT_EQ(properties.id, this->device().id());
+  EXPECT_FALSE(properties.name.empty());
+  EXPECT_GT(properties.total_bytes, 0U);
+  EXPECT_GT(properties.granularity_bytes, 0U);
+  EXPECT_TRUE(properties.has_virtual_memory);
+  ASSERT_FALSE(properties.hierarchy.empty());
+  for (const MemoryLevel& level : properties.hierarchy) {
+    EXPECT_FALSE(level.name.empty());
+    EXPECT_GT(level.size_bytes, 0U) << level.name;
+    EXPECT_GE(level.instances, 1) << level.name;
+  }
+}
+
+// --- Segments --------------------------------------------------------------------------------
+
+TYPED_TEST(DeviceMemory, SegmentsAreAlignedAndApart) {
+  Device& device = this->device();
+  std::map<DeviceAddress, std::uint64_t> segments;
+  for (const std::uint64_t size : {std::uint64_t{1},
+                                   std::uint64_t{511},
+                                   std::uint64_t{512},
+                                   std::uint64_t{4097},
+                                   1_KiB,
+                                   64_KiB,
+                                   1_MiB,
+                                   1_MiB + 1}) {
+    const auto address = device.allocate_segment(size);
+    ASSERT_TRUE(worked(address)) << size;
+    EXPECT_NE(*address, 0U);
+    EXPECT_EQ(*address % 512, 0U) << size;
+    EXPECT_TRUE(device.owns_range(*address, size));
+    EXPECT_TRUE(segments.emplace(*address, size).second);
+  }
+  DeviceAddress end = 0;
+  for (const auto& [address, size] : segments) {
+    EXPECT_GE(address, end) << "two segments overlap";
+    end = address + size;
+  }
+  for (const auto& [address, size] : segments) {
+    EXPECT_TRUE(worked(device.free_segment(address)));
+    EXPECT_FALSE(device.owns_range(address, 1));
+  }
+}
+
+TYPED_TEST(DeviceMemory, RefusesSegmentsPastTheCapacityUntilThereIsRoom) {
+  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+  Device& device = this->device();
+  const std::uint64_t total = device.properties().total_bytes;
+  ASSERT_EQ(this->free_bytes(), total);
+  EXPECT_TRUE(refused(device.allocate_segment(total + 1), kOutOfMemory));
+  const auto half = device.allocate_segment(total / 2);
+  ASSERT_TRUE(worked(half));
+  EXPECT_TRUE(refused(device.allocate_segment(total / 2 + 1), kOutOfMemory));
+  EXPECT_EQ(this->free_bytes(), total / 2);
+  const auto other_half = device.allocate_segment(total / 2);
+  ASSERT_TRUE(worked(other_half)) << "to the last byte";
+  EXPECT_TRUE(refused(device.allocate_segment(1), kOutOfMemory));
+  EXPECT_TRUE(refused(device.create_pages(this->page()), kOutOfMemory));
+  EXPECT_TRUE(worked(device.free_segment(*half)));
+  EXPECT_TRUE(worked(device.allocate_segment(total / 2)));
+}
+
+TYPED_TEST(DeviceMemory, RefusesSizesThatCannotBe) {
+  Device& device = this->device();
+  const std::uint64_t before = this->free_bytes();
+  EXPECT_TRUE(refused(device.allocate_segment(0), kInvalidArgument));
+  EXPECT_TRUE(refused(device.reserve_addresses(0), kInvalidArgument));
+  EXPECT_TRUE(refused(device.create_pages(0), kInvalidArgument));
+  EXPECT_TRUE(refused(device.allocate_pinned(0), kInvalidArgument));
+  for (const std::uint64_t size : {kAbsurdSize, kAbsurdSize + 1, UINT64_MAX - 511, UINT64_MAX}) {
+    EXPECT_TRUE(refused(device.allocate_segment(size), kOutOfMemory)) << size;
+    EXPECT_TRUE(refused(device.reserve_addresses(size), kOutOfMemory)) << size;
+    EXPECT_TRUE(refused(device.create_pages(size), kOutOfMemory)) << size;
+    EXPECT_TRUE(refused(device.allocate_pinned(size), kOutOfMemory)) << size;
+  }
+  // Just below absurd: the backend itself refuses.
+  EXPECT_TRUE(refused(device.allocate_segment(kAbsurdSize - 1), kOutOfMemory));
+  EXPECT_TRUE(refused(device.create_pages(kAbsurdSize - this->page()), kOutOfMemory));
+  EXPECT_TRUE(refused(device.reserve_addresses(kAbsurdSize - this->page()), kOutOfAddressSpace));
+  for (const std::uint64_t size : {this->page() - 1, this->page() + 1, this->page() / 2}) {
+    EXPECT_TRUE(refused(device.reserve_addresses(size), kInvalidArgument)) << size;
+    EXPECT_TRUE(refused(device.create_pages(size), kInvalidArgument)) << size;
+  }
+  EXPECT_EQ(this->free_bytes(), before);
+}
+
+TYPED_TEST(DeviceMemory, FreesOnlySegmentsItKnows) {
+  Device& device = this->device();
+  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
+  const DeviceAddress range = device.reserve_addresses(this->page()).value();
+  for (const DeviceAddress wrong :
+       {DeviceAddress{0}, segment + 512, segment - 512, range, DeviceAddress{UINT64_MAX}}) {
+    EXPECT_TRUE(refused(device.free_segment(wrong), kUnknownHandle)) << wrong;
+  }
+  auto other = TypeParam::make();
+  EXPECT_TRUE(refused(other->free_segment(segment), kUnknownHandle)) << "of another device";
+  EXPECT_TRUE(device.owns_range(segment, 4_KiB));
+  EXPECT_TRUE(worked(device.free_segment(segment)));
+  EXPECT_TRUE(refused(device.free_segment(segment), kUnknownHandle)) << "twice";
+}
+
+// --- Addresses -------------------------------------------------------------------------------
+
+TYPED_TEST(DeviceMemory, AddressesAreAlignedAndFree) {
+  Device& device = this->device();
+  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t size = 4 * device.properties().total_bytes / this->page() * this->page();
+  const DeviceAddress first = device.reserve_addresses(size).value();
+  const DeviceAddress second = device.reserve_addresses(this->page()).value();
+  EXPECT_EQ(first % this->page(), 0U);
+  EXPECT_EQ(second % this->page(), 0U);
+  EXPECT_TRUE(second >= first + size || second + this->page() <= first);
+  EXPECT_FALSE(device.owns_range(first, 1)) << "no memory is behind it";
+  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_TRUE(worked(device.release_addresses(first)));
+  EXPECT_TRUE(worked(device.release_addresses(second)));
+}
+
+TYPED_TEST(DeviceMemory, ReservesNoMoreThanItSays) {
+  Device& device = this->device();
+  const std::uint64_t most = device.properties().max_reservation_bytes;
+  EXPECT_TRUE(refused(device.reserve_addresses(most + this->page()), kOutOfAddressSpace));
+  const auto half = device.reserve_addresses(most / 2);
+  ASSERT_TRUE(worked(half));
+  EXPECT_TRUE(refused(device.reserve_addresses(most / 2 + this->page()), kOutOfAddressSpace));
+  EXPECT_TRUE(worked(device.release_addresses(*half)));
+  EXPECT_TRUE(worked(device.reserve_addresses(most / 2))) << "released addresses count no more";
+}
+
+TYPED_TEST(DeviceMemory, ReleasesOnlyWholeReservationsWithNothingMapped) {
+  Device& device = this->device();
+  const DeviceAddress range = device.reserve_addresses(4 * this->page()).value();
+  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
+  for (const DeviceAddress wrong :
+       {DeviceAddress{0}, range + this->page(), range - this->page(), segment}) {
+    EXPECT_TRUE(refused(device.release_addresses(wrong), kUnknownHandle)) << wrong;
+  }
+  const auto handles = this->pages(1);
+  ASSERT_TRUE(worked(device.map_pages(range + 3 * this->page(), handles)));
+  EXPECT_TRUE(refused(device.release_addresses(range), kInvalidArgument)) << "pages are mapped";
+  EXPECT_TRUE(device.owns_range(range + 3 * this->page(), this->page()));
+  ASSERT_TRUE(worked(device.unmap_pages(range, 4 * this->page())));
+  EXPECT_TRUE(worked(device.release_addresses(range)));
+  EXPECT_TRUE(refused(device.release_addresses(range), kUnknownHandle)) << "twice";
+  EXPECT_TRUE(refused(device.map_pages(range, handles), kInvalidArgument)) << "released";
+}
+
+// --- Pages -----------------------------------------------------------------------------------
+
+TYPED_TEST(DeviceMemory, PagesCountAgainstTheCapacity) {
+  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+  Device& device = this->device();
+  const std::uint64_t total = device.properties().total_bytes;
+  const PageHandle handle = device.create_pages(total - 2 * this->page()).value();
+  const DeviceAddress segment = device.allocate_segment(this->page() + 1).value();
+  EXPECT_EQ(this->free_bytes(), this->page() - 1);
+  EXPECT_TRUE(refused(device.create_pages(this->page()), kOutOfMemory));
+  EXPECT_TRUE(worked(device.free_segment(segment)));
+  EXPECT_TRUE(worked(device.create_pages(this->page(), {.exportable = true})));
+  EXPECT_TRUE(worked(device.release_pages(handle)));
+  EXPECT_EQ(this->free_bytes(), total - this->page());
+}
+
+TYPED_TEST(DeviceMemory, ReleasesOnlyHandlesItKnows) {
+  Device& device = this->device();
+  auto other = TypeParam::make();
+  const PageHandle handle = device.create_pages(this->page()).value();
+  const PageHandle foreign = other->create_pages(this->page()).value();
+  EXPECT_NE(handle, PageHandle::kNone);
+  EXPECT_NE(handle, foreign) << "unique in the process";
+  EXPECT_TRUE(refused(device.release_pages(PageHandle::kNone), kUnknownHandle));
+  EXPECT_TRUE(refused(device.release_pages(foreign), kUnknownHandle));
+  EXPECT_TRUE(refused(device.release_pages(PageHandle{UINT64_MAX}), kUnknownHandle));
+  EXPECT_TRUE(worked(device.release_pages(handle)));
+  EXPECT_TRUE(refused(device.release_pages(handle), kUnknownHandle)) << "twice";
+  EXPECT_TRUE(worked(other->release_pages(foreign)));
+}
+
+// --- Mappings --------------------------------------------------------------------------------
+
+TYPED_TEST(DeviceMemory, MapsHandlesOneBehindTheOther) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const DeviceAddress range = device.reserve_addresses(8 * page).value();
+  const std::array handles{device.create_pages(page).value(),
+                           device.create_pages(2 * page).value(),
+                           device.create_pages(page).value()};
+  ASSERT_TRUE(worked(device.map_pages(range + page, handles)));
+  EXPECT_FALSE(device.owns_range(range, page));
+  EXPECT_TRUE(device.owns_range(range + page, 4 * page));
+  EXPECT_FALSE(device.owns_range(range + page, 4 * page + 1));
+  EXPECT_FALSE(device.owns_range(range + page - 1, 2));
+  for (std::uint8_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(worked(device.fill(range + (1 + i) * page, i, page, StreamId::kDefault)));
+  }
+  // Moved to other addresses, each handle keeps what it holds.
+  ASSERT_TRUE(worked(device.unmap_pages(range + page, 4 * page)));
+  const std::array turned{handles[2], handles[0], handles[1]};
+  ASSERT_TRUE(worked(device.map_pages(range + 4 * page, turned)));
+  EXPECT_TRUE(this->holds(range + 4 * page, 3));
+  EXPECT_TRUE(this->holds(range + 5 * page, 0));
+  EXPECT_TRUE(this->holds(range + 6 * page, 1));
+  EXPECT_TRUE(this->holds(range + 7 * page, 2));
+}
+
+TYPED_TEST(DeviceMemory, OneHandleAtManyAddressesIsOneMemory) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const DeviceAddress range = device.reserve_addresses(8 * page).value();
+  const auto handle = this->pages(1)[0];
+  const std::uint64_t before = this->free_bytes();
+  ASSERT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
+  ASSERT_TRUE(worked(device.map_pages(range + 6 * page, std::array{handle})));
+  EXPECT_EQ(this->free_bytes(), before) << "aliases are free";
+  ASSERT_TRUE(worked(device.fill(range + page, 7, page, StreamId::kDefault)));
+  for (const std::uint64_t slot : {0, 1, 6}) EXPECT_TRUE(this->holds(range + slot * page, 7));
+  ASSERT_TRUE(worked(device.unmap_pages(range, page)));
+  EXPECT_FALSE(device.owns_range(range, page));
+  EXPECT_TRUE(device.owns_range(range + page, page)) << "the alias stays";
+  EXPECT_TRUE(this->holds(range + 6 * page, 7));
+}
+
+TYPED_TEST(DeviceMemory, ReleasedPagesLiveUntilTheirLastMappingGoes) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const std::uint64_t before = this->free_bytes();
+  const DeviceAddress range = device.reserve_addresses(4 * page).value();
+  const auto handle = this->pages(1)[0];
+  const std::uint64_t during = this->free_bytes();
+  ASSERT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
+  ASSERT_TRUE(worked(device.fill(range, 5, page, StreamId::kDefault)));
+  ASSERT_TRUE(worked(device.release_pages(handle)));
+  EXPECT_TRUE(refused(device.release_pages(handle), kUnknownHandle));
+  EXPECT_TRUE(refused(device.map_pages(range + 2 * page, std::array{handle}), kUnknownHandle));
+  EXPECT_EQ(this->free_bytes(), during) << "it is still mapped";
+  ASSERT_TRUE(worked(device.unmap_pages(range, page)));
+  EXPECT_TRUE(this->holds(range + page, 5));
+  EXPECT_EQ(this->free_bytes(), during);
+  ASSERT_TRUE(worked(device.unmap_pages(range + page, page)));
+  if (TypeParam::kHasExactCapacity) {
+    EXPECT_EQ(this->free_bytes(), before);
+  }
+}
+
+TYPED_TEST(DeviceMemory, MapsAllOrNothing) {
+  Device& device = this->device();
+  auto other = TypeParam::make();
+  const std::uint64_t page = this->page();
+  const DeviceAddress range = device.reserve_addresses(4 * page).value();
+  const auto good = this->pages(5);
+  const PageHandle gone = this->pages(1)[0];
+  ASSERT_TRUE(worked(device.release_pages(gone)));
+  const PageHandle foreign = other->create_pages(page).value();
+  const PageHandle wide = device.create_pages(2 * page).value();
+
+  const auto nothing_is_mapped = [&] {
+    for (std::uint64_t slot = 0; slot < 4; ++slot) {
+      if (device.owns_range(range + slot * page, 1)) return false;
+    }
+    return true;
+  };
+  using Handles = std::vector<PageHandle>;
+  const struct {
+    const char* what;
+    DeviceAddress address;
+    Handles handles;
+    StatusCode code;
+  } cases[] = {
+      {"no handles", range, {}, kInvalidArgument},
+      {"too many handles", range, good, kInvalidArgument},
+      {"the last sticks out", range + 2 * page, {good[0], wide}, kInvalidArgument},
+      {"kNone in the middle", range, {good[0], PageHandle::kNone, good[1]}, kUnknownHandle},
+      {"a released one in the middle", range, {good[0], gone, good[1]}, kUnknownHandle},
+      {"another device's at the end", range, {good[0], good[1], foreign}, kUnknownHandle},
+      {"before the reservation", range - page, {good[0]}, kInvalidArgument},
+      {"behind the reservation", range + 4 * page, {good[0]}, kInvalidArgument},
+      {"across its beginning", range - page, {good[0], good[1]}, kInvalidArgument},
+      {"an odd address", range + page / 2, {good[0]}, kInvalidArgument},
+      {"address zero", 0, {good[0]}, kInvalidArgument},
+      {"the end of the world", UINT64_MAX - page + 1, {good[0], good[1]}, kInvalidArgument},
+  };
+  for (const auto& [what, address, handles, code] : cases) {
+    EXPECT_TRUE(refused(device.map_pages(address, handles), code)) << what;
+    EXPECT_TRUE(nothing_is_mapped()) << what;
+  }
+  EXPECT_TRUE(worked(device.map_pages(range, std::span(good).first(4)))) << "no trace is left";
+  EXPECT_TRUE(device.owns_range(range, 4 * page));
+  for (const PageHandle handle : good) EXPECT_TRUE(worked(device.release_pages(handle)));
+}
+
+TYPED_TEST(DeviceMemory, DoesNotMapOverAMapping) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const DeviceAddress range = device.reserve_addresses(8 * page).value();
+  const PageHandle wide = device.create_pages(2 * page).value();
+  const auto good = this->pages(4);
+  ASSERT_TRUE(worked(device.map_pages(range + 3 * page, std::array{wide})));
+  ASSERT_TRUE(worked(device.fill(range + 3 * page, 9, 2 * page, StreamId::kDefault)));
+  for (const std::uint64_t slot : {0U, 1U, 2U, 3U, 4U}) {
+    EXPECT_TRUE(refused(device.map_pages(range + slot * page, good), kInvalidArgument)) << slot;
+  }
+  EXPECT_FALSE(device.owns_range(range, page));
+  EXPECT_FALSE(device.owns_range(range + 5 * page, page));
+  EXPECT_TRUE(this->holds(range + 3 * page, 9));
+  EXPECT_TRUE(this->holds(range + 4 * page, 9));
+  EXPECT_TRUE(worked(device.map_pages(range, std::span(good).first(3)))) << "up to it";
+  EXPECT_TRUE(worked(device.map_pages(range + 5 * page, std::span(good).last(1)))) << "behind it";
+  EXPECT_TRUE(device.owns_range(range, 6 * page));
+}
+
+TYPED_TEST(DeviceMemory, UnmapsWholeMappingsOnly) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const DeviceAddress range = device.reserve_addresses(8 * page).value();
+  const PageHandle wide = device.create_pages(2 * page).value();
+  const PageHandle narrow = device.create_pages(page).value();
+  //   slot  0  1    2    3  4    5  6  7
+  //            narrow    [wide ]
+  ASSERT_TRUE(worked(device.map_pages(range + page, std::array{narrow})));
+  ASSERT_TRUE(worked(device.map_pages(range + 3 * page, std::array{wide})));
+  const struct {
+    const char* what;
+    DeviceAddress address;
+    std::uint64_t size;
+    StatusCode code;
+  } cases[] = {
+      {"ends inside", range, 4 * page, kInvalidArgument},
+      {"starts inside", range + 4 * page, 4 * page, kInvalidArgument},
+      {"the first half", range + 3 * page, page, kInvalidArgument},
+      {"the second half", range + 4 * page, page, kInvalidArgument},
+      {"nothing there", range + 5 * page, 3 * page, kUnknownHandle},
+      {"nothing anywhere", page, page, kUnknownHandle},
+      {"no size", range, 0, kInvalidArgument},
+      {"an odd size", range, 8 * page - 1, kInvalidArgument},
+      {"an absurd size", range, kAbsurdSize, kOutOfMemory},
+      {"around the end of the world", UINT64_MAX - page + 1, 2 * page, kInvalidArgument},
+  };
+  for (const auto& [what, address, size, code] : cases) {
+    EXPECT_TRUE(refused(device.unmap_pages(address, size), code)) << what;
+    EXPECT_TRUE(device.owns_range(range + page, page)) << what;
+    EXPECT_TRUE(device.owns_range(range + 3 * page, 2 * page)) << what;
+  }
+  EXPECT_TRUE(worked(device.unmap_pages(range, 8 * page))) << "gaps do not matter";
+  EXPECT_FALSE(device.owns_range(range + page, 1));
+  EXPECT_FALSE(device.owns_range(range + 3 * page, 1));
+  EXPECT_TRUE(refused(device.unmap_pages(range, 8 * page), kUnknownHandle)) << "twice";
+  EXPECT_TRUE(worked(device.map_pages(range, std::array{wide, narrow}))) << "usable again";
+}
+
+TYPED_TEST(DeviceMemory, AMapStaysInOneReservation) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  // Some neighbours among many; where there are none, there is nothing to cross.
+  std::vector<DeviceAddress> ranges;
+  for (int i = 0; i < 16; ++i) ranges.push_back(device.reserve_addresses(page).value());
+  std::sort(ranges.begin(), ranges.end());
+  const auto handles = this->pages(2);
+  for (const DeviceAddress range : ranges) {
+    EXPECT_TRUE(refused(device.map_pages(range, handles), kInvalidArgument));
+    EXPECT_FALSE(device.owns_range(range, 1));
+  }
+}
+
+TYPED_TEST(DeviceMemory, MemoryInfoAddsUp) {
+  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const std::uint64_t total = device.properties().total_bytes;
+  std::uint64_t used = 0;
+  const auto adds_up = [&] {
+    const MemoryInfo info = device.memory_info().value();
+    return info.total_bytes == total && info.free_bytes == total - used;
+  };
+  EXPECT_TRUE(adds_up());
+  std::vector<DeviceAddress> segments;
+  std::vector<PageHandle> handles;
+  const DeviceAddress range = device.reserve_addresses(64 * page).value();
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    segments.push_back(device.allocate_segment(i * 1000).value());
+    used += i * 1000;
+    EXPECT_TRUE(adds_up());
+    handles.push_back(device.create_pages(i * page).value());
+    used += i * page;
+    EXPECT_TRUE(adds_up());
+  }
+  ASSERT_TRUE(worked(device.map_pages(range, handles)));
+  EXPECT_TRUE(adds_up());
+  for (std::uint64_t i = 8; i >= 1; --i) {
+    ASSERT_TRUE(worked(device.free_segment(segments[i - 1])));
+    used -= i * 1000;
+    ASSERT_TRUE(worked(device.release_pages(handles[i - 1])));
+    EXPECT_TRUE(adds_up()) << "mapped pages still count";
+  }
+  ASSERT_TRUE(worked(device.unmap_pages(range, 64 * page)));
+  EXPECT_EQ(this->free_bytes(), total);
+}
+
+TYPED_TEST(DeviceMemory, DevicesAreApart) {
+  auto other = TypeParam::make();
+  Device& device = this->device();
+  const std::uint64_t before = this->free_bytes();
+  const DeviceAddress segment = other->allocate_segment(1_MiB).value();
+  EXPECT_FALSE(device.owns_range(segment, 1));
+  if (TypeParam::kHasExactCapacity) {
+    EXPECT_EQ(this->free_bytes(), before);
+  }
+}
+
+}  // namespace
+}  // namespace headroom::device

@@ -1,0 +1,357 @@
+// The device contract, for every backend: streams, events and host tasks.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/device.h"
+
+#include "tests/support/device_backends.h"
+#include "tests/support/device_status.h"
+#include "tests/support/stream_gate.h"
+
+namespace headroom::device {
+namespace {
+
+using testing::refused;
+using testing::StreamGate;
+using testing::worked;
+using enum StatusCode;
+
+template <class Backend>
+class DeviceStreams : public testing::DeviceFixture<Backend> {
+ protected:
+  // Everything that queues work on a stream or asks about it, but recording an event.
+  void expect_refused_everywhere(StreamId stream) {
+    Device& device = this->device();
+    const DeviceAddress segment = device.allocate_segment(1_KiB).value();
+    const EventId event = device.record_event(StreamId::kDefault).value();
+    std::array<char, 8> host{};
+    const HostTask task{.run = [](void*) noexcept { FAIL() << "a refused task ran"; }};
+    EXPECT_TRUE(refused(device.synchronize_stream(stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.is_capturing(stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.wait_event(stream, event), kUnknownHandle));
+    EXPECT_TRUE(refused(device.copy_to_device(segment, host.data(), 8, stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.copy_to_host(host.data(), segment, 8, stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.copy_within(segment, segment + 8, 8, stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.copy_peer(segment, device, segment + 8, 8, stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.fill(segment, 1, 8, stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.enqueue_host(stream, task), kUnknownHandle));
+    EXPECT_TRUE(refused(device.release_stream(stream), kUnknownHandle));
+    EXPECT_TRUE(worked(device.release_event(event)));
+    EXPECT_TRUE(worked(device.free_segment(segment)));
+  }
+};
+TYPED_TEST_SUITE(DeviceStreams, testing::AllBackends, testing::BackendNames);
+
+HostTask set_flag(std::atomic<bool>& flag) {
+  return {.run = [](void* data) noexcept { static_cast<std::atomic<bool>*>(data)->store(true); },
+          .data = &flag};
+}
+
+TYPED_TEST(DeviceStreams, IdsAreNeverGivenOutTwice) {
+  Device& device = this->device();
+  auto other = TypeParam::make();
+  std::set<StreamId> seen{StreamId::kDefault};
+  for (int i = 0; i < 20; ++i) {
+    const StreamId stream = device.create_stream({.priority = -i}).value();
+    EXPECT_TRUE(seen.insert(stream).second);
+    EXPECT_TRUE(seen.insert(other->create_stream().value()).second) << "nor on another device";
+    EXPECT_TRUE(worked(device.release_stream(stream)));
+  }
+}
+
+TYPED_TEST(DeviceStreams, TheDefaultStreamIsAlwaysThere) {
+  Device& device = this->device();
+  EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
+  EXPECT_FALSE(device.is_capturing(StreamId::kDefault).value());
+  EXPECT_TRUE(refused(device.release_stream(StreamId::kDefault), kInvalidArgument));
+  EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
+}
+
+TYPED_TEST(DeviceStreams, AdoptingGivesTheSameIdForTheSameStream) {
+  Device& device = this->device();
+  EXPECT_EQ(device.adopt_stream(0).value(), StreamId::kDefault);
+  const NativeStream native = 0x5500'1234'5678;
+  const auto first = device.adopt_stream(native);
+  if (!first) {
+    EXPECT_TRUE(refused(first, kNotSupported)) << "nobody else makes streams there";
+    return;
+  }
+  EXPECT_EQ(device.adopt_stream(native).value(), *first);
+  EXPECT_NE(device.adopt_stream(native + 8).value(), *first);
+  EXPECT_TRUE(worked(device.synchronize_stream(*first)));
+  EXPECT_TRUE(worked(device.release_stream(*first)));
+}
+
+TYPED_TEST(DeviceStreams, AReleasedStreamTakesOnlyEvents) {
+  Device& device = this->device();
+  const StreamId stream = device.create_stream().value();
+  EXPECT_FALSE(device.is_capturing(stream).value());
+  const EventId before = device.record_event(stream).value();
+  ASSERT_TRUE(worked(device.release_stream(stream)));
+  this->expect_refused_everywhere(stream);
+
+  const auto after = device.record_event(stream);
+  ASSERT_TRUE(worked(after)) << "blocks may go on naming the stream";
+  for (const EventId event : {before, *after}) {
+    EXPECT_TRUE(worked(device.wait_event(StreamId::kDefault, event)));
+    EXPECT_TRUE(worked(device.synchronize_event(event)));
+    EXPECT_TRUE(device.query_event(event).value());
+    EXPECT_TRUE(worked(device.release_event(event)));
+  }
+}
+
+TYPED_TEST(DeviceStreams, AStreamMayGoWhileItsBlocksLive) {
+  Device& device = this->device();
+  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
+  const StreamId stream = device.create_stream().value();
+  device.block_allocated(segment, 4_KiB, stream);
+  ASSERT_TRUE(worked(device.fill(segment, 3, 4_KiB, stream)));
+  ASSERT_TRUE(worked(device.release_stream(stream)));
+  const EventId event = device.record_event(stream).value();
+  ASSERT_TRUE(worked(device.synchronize_event(event)));
+  device.block_freed(segment, 4_KiB, stream);
+  EXPECT_TRUE(worked(device.free_segment(segment)));
+}
+
+TYPED_TEST(DeviceStreams, StreamsOfOthersAreUnknown) {
+  auto other = TypeParam::make();
+  const StreamId foreign = other->create_stream().value();
+  this->expect_refused_everywhere(foreign);
+  EXPECT_TRUE(refused(this->device().record_event(foreign), kUnknownHandle));
+  EXPECT_TRUE(worked(other->synchronize_stream(foreign))) << "unharmed";
+
+  const StreamId never = StreamId{UINT64_MAX};
+  this->expect_refused_everywhere(never);
+  EXPECT_TRUE(refused(this->device().record_event(never), kUnknownHandle));
+}
+
+// --- Events ----------------------------------------------------------------------------------
+
+TYPED_TEST(DeviceStreams, EventsCompleteAndAreReleased) {
+  Device& device = this->device();
+  const StreamId stream = device.create_stream().value();
+  std::set<EventId> seen{EventId::kNone};
+  for (int i = 0; i < 20; ++i) {
+    const EventId event = device.record_event(i % 2 == 0 ? stream : StreamId::kDefault).value();
+    EXPECT_TRUE(seen.insert(event).second) << "an id comes once";
+    EXPECT_TRUE(worked(device.synchronize_event(event)));
+    EXPECT_TRUE(device.query_event(event).value());
+    EXPECT_TRUE(worked(device.wait_event(stream, event))) << "of the past";
+    EXPECT_TRUE(worked(device.release_event(event)));
+    EXPECT_TRUE(refused(device.query_event(event), kUnknownHandle));
+  }
+}
+
+TYPED_TEST(DeviceStreams, EventsOfOthersAreUnknown) {
+  Device& device = this->device();
+  auto other = TypeParam::make();
+  const EventId foreign = other->record_event(StreamId::kDefault).value();
+  const EventId released = device.record_event(StreamId::kDefault).value();
+  ASSERT_TRUE(worked(device.release_event(released)));
+  for (const EventId event : {foreign, released, EventId::kNone, EventId{UINT64_MAX}}) {
+    EXPECT_TRUE(refused(device.query_event(event), kUnknownHandle));
+    EXPECT_TRUE(refused(device.wait_event(StreamId::kDefault, event), kUnknownHandle));
+    EXPECT_TRUE(refused(device.synchronize_event(event), kUnknownHandle));
+    EXPECT_TRUE(refused(device.release_event(event), kUnknownHandle));
+  }
+  EXPECT_TRUE(worked(other->release_event(foreign))) << "unharmed";
+}
+
+TYPED_TEST(DeviceStreams, SynchronizingAStreamCompletesItsEvents) {
+  Device& device = this->device();
+  const StreamId stream = device.create_stream().value();
+  std::vector<EventId> events;
+  std::atomic<bool> ran = false;
+  for (int i = 0; i < 10; ++i) events.push_back(device.record_event(stream).value());
+  ASSERT_TRUE(worked(device.enqueue_host(stream, set_flag(ran))));
+  ASSERT_TRUE(worked(device.synchronize_stream(stream)));
+  EXPECT_TRUE(ran);
+  for (const EventId event : events) {
+    EXPECT_TRUE(device.query_event(event).value());
+    EXPECT_TRUE(worked(device.release_event(event)));
+  }
+}
+
+// --- Host tasks ------------------------------------------------------------------------------
+
+TYPED_TEST(DeviceStreams, HostTasksRunInOrder) {
+  Device& device = this->device();
+  struct Step {
+    std::vector<int>* log;
+    int number;
+  };
+  for (const StreamId stream : {StreamId::kDefault, device.create_stream().value()}) {
+    std::vector<int> log;
+    std::vector<Step> steps;
+    for (int i = 0; i < 100; ++i) steps.push_back({&log, i});
+    for (Step& step : steps) {
+      const HostTask task{.run =
+                              [](void* data) noexcept {
+                                const auto* s = static_cast<Step*>(data);
+                                s->log->push_back(s->number);
+                              },
+                          .data = &step};
+      ASSERT_TRUE(worked(device.enqueue_host(stream, task)));
+    }
+    ASSERT_TRUE(worked(device.synchronize_stream(stream)));
+    ASSERT_EQ(log.size(), 100U);
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(log[static_cast<std::size_t>(i)], i);
+  }
+}
+
+TYPED_TEST(DeviceStreams, HostTasksMayCallTheDevice) {
+  Device& device = this->device();
+  struct Work {
+    Device* device;
+    StreamId stream;
+    std::atomic<bool> worked = false;
+  };
+  for (const StreamId stream : {StreamId::kDefault, device.create_stream().value()}) {
+    Work work{.device = &device, .stream = stream};
+    const HostTask task{.run =
+                            [](void* data) noexcept {
+                              auto& w = *static_cast<Work*>(data);
+                              const auto segment = w.device->allocate_segment(4_KiB);
+                              const auto event = w.device->record_event(w.stream);
+                              const auto made = w.device->create_stream();
+                              w.worked =
+                                  segment && event && made && w.device->release_event(*event) &&
+                                  w.device->release_stream(*made) &&
+                                  w.device->free_segment(*segment) && w.device->memory_info();
+                            },
+                        .data = &work};
+    ASSERT_TRUE(worked(device.enqueue_host(stream, task)));
+    ASSERT_TRUE(worked(device.synchronize_stream(stream)));
+    EXPECT_TRUE(work.worked);
+  }
+}
+
+TYPED_TEST(DeviceStreams, RefusesANullTask) {
+  EXPECT_TRUE(refused(this->device().enqueue_host(StreamId::kDefault, {}), kInvalidArgument));
+}
+
+// --- What only shows where work takes time ---------------------------------------------------
+
+template <class Backend>
+class DeviceAsync : public testing::DeviceFixture<Backend> {};
+TYPED_TEST_SUITE(DeviceAsync, testing::AsyncBackends, testing::BackendNames);
+
+TYPED_TEST(DeviceAsync, EventsWaitForWhatWasQueuedBefore) {
+  Device& device = this->device();
+  const StreamId stream = device.create_stream().value();
+  const EventId before = device.record_event(stream).value();
+  StreamGate gate(device, stream);
+  const EventId after = device.record_event(stream).value();
+  gate.wait_until_reached();
+  EXPECT_TRUE(device.query_event(before).value());
+  EXPECT_FALSE(device.query_event(after).value());
+  gate.open();
+  EXPECT_TRUE(worked(device.synchronize_event(after)));
+  EXPECT_TRUE(device.query_event(after).value());
+}
+
+TYPED_TEST(DeviceAsync, StreamsDoNotWaitForOneAnother) {
+  Device& device = this->device();
+  const StreamId held = device.create_stream().value();
+  const StreamId free = device.create_stream().value();
+  StreamGate gate(device, held);
+  std::atomic<bool> ran = false;
+  ASSERT_TRUE(worked(device.enqueue_host(free, set_flag(ran))));
+  ASSERT_TRUE(worked(device.synchronize_stream(free)));
+  EXPECT_TRUE(ran);
+  ran = false;
+  ASSERT_TRUE(worked(device.enqueue_host(StreamId::kDefault, set_flag(ran))));
+  ASSERT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
+  EXPECT_TRUE(ran) << "nor does the default stream";
+}
+
+TYPED_TEST(DeviceAsync, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
+  Device& device = this->device();
+  const StreamId first = device.create_stream().value();
+  const StreamId second = device.create_stream().value();
+  StreamGate gate(device, first);
+  const EventId event = device.record_event(first).value();
+  std::atomic<bool> early = false;
+  std::atomic<bool> late = false;
+  ASSERT_TRUE(worked(device.enqueue_host(second, set_flag(early))));
+  const EventId early_done = device.record_event(second).value();
+  ASSERT_TRUE(worked(device.wait_event(second, event)));
+  ASSERT_TRUE(worked(device.enqueue_host(second, set_flag(late))));
+  const EventId late_done = device.record_event(second).value();
+  // An event that is waited for may be released: the wait stands.
+  ASSERT_TRUE(worked(device.release_event(event)));
+  ASSERT_TRUE(worked(device.synchronize_event(early_done)));
+  EXPECT_TRUE(early);
+  EXPECT_FALSE(late);
+  EXPECT_FALSE(device.query_event(late_done).value());
+  gate.open();
+  ASSERT_TRUE(worked(device.synchronize_event(late_done)));
+  EXPECT_TRUE(late);
+}
+
+TYPED_TEST(DeviceAsync, AReleasedStreamFinishesItsWork) {
+  Device& device = this->device();
+  const StreamId stream = device.create_stream().value();
+  StreamGate gate(device, stream);
+  std::atomic<bool> ran = false;
+  ASSERT_TRUE(worked(device.enqueue_host(stream, set_flag(ran))));
+  const EventId before = device.record_event(stream).value();
+  ASSERT_TRUE(worked(device.release_stream(stream))) << "at once, though work is queued";
+  const EventId after = device.record_event(stream).value();
+  EXPECT_FALSE(device.query_event(before).value());
+  EXPECT_FALSE(device.query_event(after).value());
+  EXPECT_FALSE(ran);
+  gate.open();
+  ASSERT_TRUE(worked(device.synchronize_event(after)));
+  EXPECT_TRUE(ran);
+  EXPECT_TRUE(device.query_event(before).value());
+}
+
+TYPED_TEST(DeviceAsync, CopiesWaitForTheirStream) {
+  Device& device = this->device();
+  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
+  const StreamId stream = device.create_stream().value();
+  const auto first_byte = [&] {
+    std::uint8_t byte = 0;
+    EXPECT_TRUE(worked(device.copy_to_host(&byte, segment, 1, StreamId::kDefault)));
+    EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
+    return int{byte};
+  };
+  ASSERT_TRUE(worked(device.fill(segment, 1, 4_KiB, StreamId::kDefault)));
+  std::vector<std::uint8_t> source(4_KiB, 2);
+  StreamGate gate(device, stream);
+  ASSERT_TRUE(worked(device.copy_to_device(segment, source.data(), source.size(), stream)));
+  EXPECT_EQ(first_byte(), 1) << "the copy is still queued";
+  std::fill(source.begin(), source.end(), std::uint8_t{3});  // read when the copy runs
+  gate.open();
+  ASSERT_TRUE(worked(device.synchronize_stream(stream)));
+  EXPECT_EQ(first_byte(), 3);
+}
+
+TYPED_TEST(DeviceAsync, MemoryCallsDoNotWaitForQueuedWork) {
+  Device& device = this->device();
+  const std::uint64_t page = this->page();
+  const StreamId stream = device.create_stream().value();
+  StreamGate gate(device, stream);
+  gate.wait_until_reached();
+  // None of these returns before the gate opens if it waits for the stream.
+  const DeviceAddress segment = device.allocate_segment(4_KiB).value();
+  const DeviceAddress range = device.reserve_addresses(2 * page).value();
+  const PageHandle handle = device.create_pages(page).value();
+  EXPECT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
+  EXPECT_TRUE(worked(device.unmap_pages(range, 2 * page)));
+  EXPECT_TRUE(worked(device.release_pages(handle)));
+  EXPECT_TRUE(worked(device.release_addresses(range)));
+  gate.open();
+  EXPECT_TRUE(worked(device.free_segment(segment))) << "this one may wait";
+}
+
+}  // namespace
+}  // namespace headroom::device
