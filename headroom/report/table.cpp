@@ -1,7 +1,6 @@
 #include "headroom/report/table.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "headroom/base/check.h"
@@ -16,6 +15,27 @@ int total_width(const std::vector<int>& widths) {
   int total = 0;
   for (const int width : widths) total += width > 0 ? width + kGap : 0;
   return std::max(0, total - kGap);
+}
+
+// The widest of those that shrink gives way first. False when none can.
+bool shrink_one(const std::vector<Column>& columns, std::vector<int>& widths) {
+  int* widest = nullptr;
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c].fit != Fit::kShrinks || widths[c] <= kNarrowestColumn) continue;
+    if (widest == nullptr || widths[c] > *widest) widest = &widths[c];
+  }
+  if (widest == nullptr) return false;
+  --*widest;
+  return true;
+}
+
+bool drop_one(const std::vector<Column>& columns, std::vector<int>& widths) {
+  for (std::size_t c = columns.size(); c-- > 0;) {
+    if (columns[c].fit != Fit::kDrops || widths[c] == 0) continue;
+    widths[c] = 0;
+    return true;
+  }
+  return false;
 }
 
 std::string without_trailing_spaces(std::string line) {
@@ -49,16 +69,10 @@ std::vector<int> Table::widths(const Terminal& terminal, int indent) const {
     const bool has_text = widest > 0;
     widths.push_back(has_text ? std::max(widest, display_width(columns_[c].title)) : 0);
   }
-  // The widest of those that can shrink gives way first.
-  int excess = total_width(widths) - (terminal.width - indent);
-  for (; excess > 0; --excess) {
-    std::size_t victim = columns_.size();
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      if (!columns_[c].can_shrink || widths[c] <= kNarrowestColumn) continue;
-      if (victim == columns_.size() || widths[c] > widths[victim]) victim = c;
-    }
-    if (victim == columns_.size()) break;
-    --widths[victim];
+  const int room = terminal.width - indent;
+  while (total_width(widths) > room && shrink_one(columns_, widths)) {
+  }
+  while (total_width(widths) > room && drop_one(columns_, widths)) {
   }
   return widths;
 }

@@ -9,6 +9,7 @@
 //   cpu:0    11.7GiB
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,17 @@
 
 namespace headroom::report {
 
+// What a column does when the table is too wide.
+enum class Fit : std::uint8_t {
+  kKeeps,
+  kShrinks,  // with an ellipsis
+  kDrops,    // is left out, the last one first, once nothing can shrink any more
+};
+
 struct Column {
   std::string title;
   Align align = Align::kLeft;
-  bool can_shrink = false;  // gives way, with an ellipsis, when the table is too wide
+  Fit fit = Fit::kKeeps;
 };
 
 class Table {
@@ -32,7 +40,7 @@ class Table {
   [[nodiscard]] bool is_empty() const noexcept { return rows_.empty(); }
 
   // Header, rule, rows, each behind `indent` spaces and ended. A column without any text is left
-  // out. When nothing that can shrink is left the lines are too long; they are not cut.
+  // out. When nothing is left that gives way the lines are too long; they are not cut.
   [[nodiscard]] std::string render(const Terminal& terminal, int indent = 0) const;
 
   // The lines without rule: header first, then one for each row, not ended; all equally wide.

@@ -6,7 +6,7 @@ namespace headroom::report {
 namespace {
 
 Table devices() {
-  Table table({{"device"}, {"name", Align::kLeft, true}, {"capacity", Align::kRight}});
+  Table table({{"device"}, {"name", Align::kLeft, Fit::kShrinks}, {"capacity", Align::kRight}});
   table.add_row({"cpu:0", "A processor with a long name", "11.7GiB"});
   table.add_row({"cuda:10", "größer", "139.8GiB"});
   return table;
@@ -26,6 +26,17 @@ TEST(Table, ShrinksWhatMayShrink) {
             "  -------  -------------------  --------\n"
             "  cpu:0    A processor with...   11.7GiB\n"
             "  cuda:10  größer               139.8GiB\n");
+}
+
+TEST(Table, DropsWhatMayBeDroppedFromTheRight) {
+  Table table(
+      {{"device"}, {"cores", Align::kRight, Fit::kDrops}, {"free"}, {"x", {}, Fit::kDrops}});
+  table.add_row({"cpu:0", "2", "7.75GiB", "y"});
+  const auto header = [&](int width) { return table.lines({.width = width}).front(); };
+  EXPECT_EQ(header(80), "device  cores  free     x");
+  EXPECT_EQ(header(24), "device  cores  free   ");
+  EXPECT_EQ(header(21), "device  free   ");
+  EXPECT_EQ(header(1), "device  free   ");
 }
 
 TEST(Table, LeavesOutColumnsWithoutText) {
