@@ -1,5 +1,19 @@
 set(HEADROOM_DEVICE_SOURCES
+  cpu/areas.cpp
+  cpu/bytes.cpp
+  cpu/cpu_device.cpp
+  cpu/hierarchy.cpp
+  cpu/machine.cpp
+  cpu/measure.cpp
+  cpu/memory.cpp
+  cpu/memory_file.cpp
+  cpu/park.cpp
+  cpu/process.cpp
+  cpu/room.cpp
+  cpu/stream.cpp
+  cpu/stream_table.cpp
   device.cpp
+  registry.cpp
   types.cpp
   internal/fork.cpp
   internal/ledger.cpp)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 
 namespace headroom::device {
 
+// Thread-safe. Devices are added, never taken away.
 class Registry {
  public:
   // The cpu devices that HEADROOM_CPU_DEVICES (default 1) and HEADROOM_CPU_CAPACITY (of each;
@@ -38,7 +40,8 @@ class Registry {
   [[nodiscard]] std::string why_none(DeviceKind kind) const;
 
  private:
-  std::vector<std::unique_ptr<Device>> devices_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Device>> devices_;  // requires mutex_
 };
 
 // The process's own, from the environment. Throws as from_environment does, on every call until
