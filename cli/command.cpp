@@ -34,10 +34,13 @@ void Context::progress(std::string_view line) const {
 
 std::string Context::next(std::string_view arguments, std::string_view why) const {
   const std::string command = fmt::format("{} {}", called_as, arguments);
-  return fmt::format("{} {}  {}\n",
-                     report::styled("Next:", report::Tone::kFaint, out),
-                     report::styled(command, report::Tone::kStrong, out),
-                     report::styled(why, report::Tone::kFaint, out));
+  std::string line = report::styled("Next: ", report::Tone::kFaint, out) +
+                     report::styled(command, report::Tone::kStrong, out);
+  // Where there is no room for both, what to type is worth more than why.
+  if (report::display_width(line) + 2 + report::display_width(why) <= out.width) {
+    line += "  " + report::styled(why, report::Tone::kFaint, out);
+  }
+  return line + "\n";
 }
 
 }  // namespace headroom::cli

@@ -26,13 +26,8 @@ std::string heading(std::string_view text, const Context& context) {
 
 std::string two_columns(const Entries& entries, const Context& context) {
   constexpr int kIndent = 2;
-  constexpr int kWidestTerm = 30;
   int widest = 0;
-  for (const auto& [term, text] : entries) {
-    if (const int width = report::display_width(term); width <= kWidestTerm) {
-      widest = std::max(widest, width);
-    }
-  }
+  for (const auto& [term, text] : entries) widest = std::max(widest, report::display_width(term));
   const int column = kIndent + widest + 2;
   std::string out;
   for (const auto& [term, text] : entries) {
@@ -78,16 +73,20 @@ std::string options_help(const CLI::App& app, const Context& context) {
   return out;
 }
 
-// Each line of `examples` is the arguments, two spaces or more, and what they do.
+// Each line of `examples` is the arguments, two spaces, and what they do, which is printed above
+// them as a shell comment: both lines can be pasted.
 std::string examples_help(std::string_view examples, const Context& context) {
-  Entries entries;
+  std::string out = heading("Examples", context);
   std::istringstream lines{std::string(examples)};
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t gap = line.find("  ");
-    const std::string command = context.called_as + " " + line.substr(0, gap);
-    entries.emplace_back(command, gap == std::string::npos ? "" : line.substr(gap + 2));
+    const std::size_t gap = std::min(line.find("  "), line.size());
+    const std::string what = "# " + line.substr(std::min(gap + 2, line.size()));
+    out += fmt::format("  {}\n  {} {}\n",
+                       report::styled(what, Tone::kFaint, context.out),
+                       context.called_as,
+                       line.substr(0, gap));
   }
-  return heading("Examples", context) + two_columns(entries, context);
+  return out;
 }
 
 std::string commands_help(const Context& context) {

@@ -129,10 +129,10 @@ const Command* choose_command(std::vector<std::string>& arguments) {
                     command_names()));
   }
   const auto meant = suggest(name, all_command_names());
-  throw UsageError(fmt::format("'{}' is neither a command nor a file; {}commands: {}",
+  throw UsageError(fmt::format("'{}' is neither a command nor a file; {}",
                                name,
-                               meant ? fmt::format("did you mean '{}'? ", *meant) : "",
-                               command_names()));
+                               meant ? fmt::format("did you mean '{}'?", *meant)
+                                     : fmt::format("commands: {}", command_names())));
 }
 
 std::vector<std::string> long_option_names(const CLI::App& app) {
@@ -152,7 +152,7 @@ std::string usage_message(const CLI::App& app,
     const bool is_option = extra.front().starts_with("-");
     message = fmt::format("unexpected {} '{}'", is_option ? "option" : "argument", extra.front());
     if (const auto meant = suggest(extra.front(), long_option_names(app)); meant && is_option) {
-      message += fmt::format("; did you mean '{}'?", *meant);
+      return fmt::format("{}; did you mean '{}'?", message, *meant);
     }
   }
   while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
