@@ -5,7 +5,7 @@
 namespace headroom::cli {
 
 std::span<const Command> commands() {
-  static const std::vector<Command> kCommands{};
+  static const std::vector<Command> kCommands{devices_command()};
   return kCommands;
 }
 

@@ -17,4 +17,7 @@ namespace headroom::cli {
 // `devices, replay, tune`: what an error lists.
 [[nodiscard]] std::string command_names();
 
+// Each defined in the command's own file.
+[[nodiscard]] Command devices_command();
+
 }  // namespace headroom::cli
