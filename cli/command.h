@@ -17,7 +17,7 @@
 #include "headroom/base/error.h"
 #include "headroom/report/terminal.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's own name
 class App;
 }
 

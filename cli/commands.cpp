@@ -5,8 +5,8 @@
 namespace headroom::cli {
 
 std::span<const Command> commands() {
-  static const std::vector<Command> kCommands{devices_command()};
-  return kCommands;
+  static const std::vector<Command> all{devices_command()};
+  return all;
 }
 
 const Command* find_command(std::string_view name) {

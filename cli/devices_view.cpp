@@ -339,14 +339,19 @@ std::string memory_bound(const DeviceReport& device, const Terminal& terminal) {
   constexpr double kBytesPerFloat = 4;
   const double rate = slowest->speed->read_bytes_per_second;
   const std::string name = report::printable(slowest->name);
+  const double ratio = fastest->speed->read_bytes_per_second / rate;
+  // On a busy machine a measurement can come out the wrong way round; then only the rate is said.
+  const std::string slower = ratio < 1.05 ? ""
+                                          : fmt::format(", {} times slower than {}",
+                                                        report::format_ratio(ratio),
+                                                        report::printable(fastest->name));
   const std::string text = fmt::format(
-      "Memory-bound means: {0} reads {1}, {2} times slower than {3}. A sum over float32 values "
-      "takes 4 bytes for each addition, so from {0} it cannot pass {4} additions a second, however "
+      "Memory-bound means: {0} reads {1}{2}. A sum over float32 values "
+      "takes 4 bytes for each addition, so from {0} it cannot pass {3} additions a second, however "
       "fast the cores are.",
       name,
       report::format_rate(rate),
-      report::format_ratio(fastest->speed->read_bytes_per_second / rate),
-      report::printable(fastest->name),
+      slower,
       report::format_large(rate / kBytesPerFloat));
   return "\n" + report::wrapped(text, kIndent, terminal.width);
 }

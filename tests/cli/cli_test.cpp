@@ -131,19 +131,20 @@ TEST(CliDevices, ShowsThisMachine) {
 }
 
 TEST(CliDevices, JsonIsWhatTheSchemaSays) {
-  // Before or after the command, options of every command are the same.
-  for (const auto& arguments : {std::vector<std::string>{"devices", "--json"},
-                                std::vector<std::string>{"--json", "devices", "cpu:0"}}) {
-    const ProcessResult done = run(arguments);
-    EXPECT_EQ(done.exit_code, 0);
-    const auto json = nlohmann::json::parse(done.out);
-    EXPECT_THAT(schema_mismatches(devices_schema(), json), IsEmpty());
-    const auto& device = json["devices"].at(0);
-    EXPECT_EQ(
-        device["total_bytes"],
-        device["used_bytes"].get<std::uint64_t>() + device["free_bytes"].get<std::uint64_t>());
-    EXPECT_TRUE(device["hierarchy"].at(0)["latency_ns"].is_null());
-  }
+  const ProcessResult done = run({"devices", "--json"});
+  EXPECT_EQ(done.exit_code, 0);
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_THAT(schema_mismatches(devices_schema(), json), IsEmpty());
+  const auto& device = json["devices"].at(0);
+  EXPECT_EQ(device["total_bytes"],
+            device["used_bytes"].get<std::uint64_t>() + device["free_bytes"].get<std::uint64_t>());
+  EXPECT_TRUE(device["hierarchy"].at(0)["latency_ns"].is_null());
+}
+
+TEST(CliDevices, OptionsOfEveryCommandMayStandBeforeIt) {
+  const auto json = nlohmann::json::parse(run({"-v", "--json", "devices", "cpu:0"}).out);
+  EXPECT_EQ(json["command"], "devices");
+  EXPECT_THAT(run({"--color", "always", "devices"}).out, HasSubstr("\x1b["));
 }
 
 TEST(CliDevices, MeasuresAndSaysSoWhereSomebodyWatches) {

@@ -120,6 +120,13 @@ TEST(DevicesView, SurvivesOddNumbers) {
   EXPECT_THAT(draw_devices({}, {}), HasSubstr("Next:"));
 }
 
+TEST(DevicesView, AMeasurementTheWrongWayRoundIsNotCalledSlower) {
+  DeviceReport busy = sample_laptop(true);
+  busy.properties.hierarchy.front().speed->read_bytes_per_second = 30e9;
+  const std::string text = draw_devices({.devices = {busy}}, {});
+  EXPECT_THAT(text, HasSubstr("main memory reads 41.3 GB/s. A sum"));
+}
+
 TEST(DevicesView, ManyProcessesAreSummedUp) {
   DeviceReport card = sample_h200(0, false);
   card.processes->clear();

@@ -7,10 +7,10 @@
 namespace headroom::report {
 namespace {
 
-const std::vector<Rung> kRungs{{"L1", "48KiB"}, {"L2", ""}, {"main memory", "24GiB"}};
+std::vector<Rung> rungs() { return {{"L1", "48KiB"}, {"L2", ""}, {"main memory", "24GiB"}}; }
 
 TEST(Ladder, GrowsDownwards) {
-  EXPECT_EQ(ladder(kRungs, "size", 1, {}),
+  EXPECT_EQ(ladder(rungs(), "size", 1, {}),
             "      ┌────┐       size\n"
             "      │ L1 │       48KiB\n"
             "    ┌─┴────┴─┐\n"
@@ -21,7 +21,7 @@ TEST(Ladder, GrowsDownwards) {
 }
 
 TEST(Ladder, HasAPlainForm) {
-  EXPECT_EQ(ladder(kRungs, "", 0, {.has_unicode = false}),
+  EXPECT_EQ(ladder(rungs(), "", 0, {.has_unicode = false}),
             "     +----+\n"
             "     | L1 |       48KiB\n"
             "   +-+----+-+\n"

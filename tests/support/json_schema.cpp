@@ -25,6 +25,8 @@ bool has_one_of_types(const Json& value, const Json& types) {
   return false;
 }
 
+std::string join(std::string at, const std::string& name) { return at.append("/").append(name); }
+
 class Checker {
  public:
   explicit Checker(const Json& root) : root_(root) {}
@@ -62,20 +64,20 @@ class Checker {
   }
 
   void check_keywords(const Json& schema, const std::string& at) {
-    static const std::set<std::string> kKnown{"$schema",
-                                              "$defs",
-                                              "title",
-                                              "description",
-                                              "type",
-                                              "const",
-                                              "properties",
-                                              "required",
-                                              "items",
-                                              "enum",
-                                              "minimum",
-                                              "additionalProperties"};
+    static const std::set<std::string> known{"$schema",
+                                             "$defs",
+                                             "title",
+                                             "description",
+                                             "type",
+                                             "const",
+                                             "properties",
+                                             "required",
+                                             "items",
+                                             "enum",
+                                             "minimum",
+                                             "additionalProperties"};
     for (const auto& [keyword, rule] : schema.items()) {
-      if (kKnown.count(keyword) == 0) complain(at, "has a schema with the unknown word " + keyword);
+      if (!known.contains(keyword)) complain(at, "has a schema with the unknown word " + keyword);
     }
   }
 
@@ -85,7 +87,7 @@ class Checker {
     }
     const Json properties = schema.value("properties", Json::object());
     for (const auto& [name, member] : value.items()) {
-      const std::string where = at + "/" + name;
+      const std::string where = join(at, name);
       if (properties.contains(name)) {
         check(properties[name], member, where);
       } else if (schema.contains("additionalProperties")) {
@@ -99,7 +101,7 @@ class Checker {
   void check_array(const Json& schema, const Json& value, const std::string& at) {
     if (!schema.contains("items")) return complain(at, "is an array the schema says nothing about");
     for (std::size_t i = 0; i < value.size(); ++i) {
-      check(schema["items"], value[i], at + "/" + std::to_string(i));
+      check(schema["items"], value[i], join(at, std::to_string(i)));
     }
   }
 

@@ -60,12 +60,13 @@ std::vector<std::string> child_environment(const ProcessOptions& options) {
   }
   std::map<std::string, std::string> set{{"LANG", "C.UTF-8"}, {"TERM", "xterm"}};
   for (const auto& [name, value] : options.environment) set[name] = value;
-  for (const auto& [name, value] : set) out.push_back(name + "=" + value);
+  for (const auto& [name, value] : set) out.push_back(std::string(name).append("=").append(value));
   return out;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (std::string& text : texts) out.push_back(text.data());
   out.push_back(nullptr);
   return out;
