@@ -18,6 +18,7 @@ namespace headroom::cli {
 [[nodiscard]] std::string command_names();
 
 // Each defined in the command's own file.
+[[nodiscard]] Command bench_command();
 [[nodiscard]] Command devices_command();
 
 }  // namespace headroom::cli
