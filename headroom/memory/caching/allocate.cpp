@@ -52,25 +52,22 @@ AllocationResult<DeviceAddress> CachingAllocator::do_allocate(std::uint64_t size
   prepare();
   if (!is_capturing()) process_pending();
   const Request request = make_request(size_bytes, stream);
-  Block* block = take_free_block(request);
-  if (block == nullptr) [[unlikely]] {
-    const Grown grown = allocate_slowly(lock, request);
-    if (grown.outcome != Growth::kDone) {
-      const FailureReason reason = grown.outcome == Growth::kRejected ? FailureReason::kRejected
-                                   : grown.outcome == Growth::kDeviceFailed
-                                       ? FailureReason::kDevice
-                                       : FailureReason::kOutOfMemory;
-      return Unexpected(fail(lock,
-                             {.reason = reason,
-                              .status = grown.status,
-                              .asked_bytes = size_bytes,
-                              .rounded_bytes = request.rounded,
-                              .segment_bytes = request.segment,
-                              .stream = stream}));
-    }
-    block = grown.block;
+  if (const auto at = find_free_block(request); at != request.index->end()) [[likely]] {
+    return hand_out_cached(request, at).address;
   }
-  return hand_out(request, *block).address;
+  const Grown grown = allocate_slowly(lock, request);
+  if (grown.outcome == Growth::kDone) return hand_out_grown(request, *grown.block).address;
+  const FailureReason reason = grown.outcome == Growth::kRejected ? FailureReason::kRejected
+                               : grown.outcome == Growth::kDeviceFailed
+                                   ? FailureReason::kDevice
+                                   : FailureReason::kOutOfMemory;
+  return Unexpected(fail(lock,
+                         {.reason = reason,
+                          .status = grown.status,
+                          .asked_bytes = size_bytes,
+                          .rounded_bytes = request.rounded,
+                          .segment_bytes = request.segment,
+                          .stream = stream}));
 }
 
 DeviceResult<void> CachingAllocator::check_stream(StreamId stream) {
@@ -96,7 +93,7 @@ CachingAllocator::Request CachingAllocator::make_request(std::uint64_t size_byte
           .segment = internal::segment_size(rounded, state_->config),
           .stream = stream,
           .pool = &pool,
-          .index = &pool.free[stream]};
+          .index = &pool.index_of(stream)};
 }
 
 BlockPool& CachingAllocator::route(std::uint64_t rounded, StreamId stream) const {
@@ -133,13 +130,9 @@ internal::FreePosition CachingAllocator::search(const Request& request) const {
   return at;
 }
 
-CachingAllocator::Block* CachingAllocator::take_free_block(const Request& request) {
+internal::FreePosition CachingAllocator::find_free_block(const Request& request) {
   if (limit_is_set() && state_->config.garbage_collection_threshold > 0) ++request.pool->searches;
-  const auto at = search(request);
-  if (at == request.index->end()) return nullptr;
-  Block* block = request.index->at(at).block;
-  request.index->erase(at);
-  return block;
+  return search(request);
 }
 
 bool CachingAllocator::can_serve_from_cache(std::uint64_t size_bytes, StreamId stream) const {
@@ -160,7 +153,11 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<std::
                                                           const Request& request) {
   if (run_free_callbacks(lock)) {
     prepare();
-    if (Block* block = take_free_block(request)) return {.outcome = Growth::kDone, .block = block};
+    if (const auto at = find_free_block(request); at != request.index->end()) {
+      Block* block = request.index->at(at).block;
+      request.index->erase(at);
+      return {.outcome = Growth::kDone, .block = block};
+    }
   }
   if (limit_is_set() && state_->config.garbage_collection_threshold > 0) collect_garbage();
 
@@ -221,7 +218,7 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<std::mut
   block.size = size_bytes;
   block.stream = stream;
   block.pool = &pool;
-  block.index = &pool.free[stream];
+  block.index = &pool.index_of(stream);
   block.serial = state_->next_serial++;
   note_segment(Action::kSegmentAlloc,
                {.address = block.address,
@@ -239,7 +236,8 @@ bool CachingAllocator::should_split(const Block& block, std::uint64_t rounded) c
   return rounded < state_->config.max_split_bytes && rest > kSmallBytes;
 }
 
-// The front becomes a block of its own; `block` stays as the rest and goes back to the free set.
+// The front becomes a block of its own; `block` stays as the rest, to be filed as free by the
+// caller.
 CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rounded) {
   const bool was_split = block.is_split();
   Block& front = state_->blocks.take();
@@ -256,7 +254,7 @@ CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rou
   block.prev = &front;
   block.address += rounded;
   block.size -= rounded;
-  insert_free(block);
+  block.gc_base = block.pool->searches;
 
   if (front.expandable == nullptr) {
     const bool small = block.pool->is_small;
@@ -270,24 +268,46 @@ CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rou
   return front;
 }
 
-CachingAllocator::Block& CachingAllocator::hand_out(const Request& request, Block& found) {
-  Block* block = &found;
+CachingAllocator::Block& CachingAllocator::hand_out_cached(const Request& request,
+                                                           internal::FreePosition at) {
+  Block& found = *request.index->at(at).block;
   if (should_split(found, request.rounded)) {
-    found.index->prepare(1);
-    block = &split(found, request.rounded);
-  } else if (found.is_split() && found.expandable == nullptr) {
+    request.index->prepare(1);
+    Block& front = split(found, request.rounded);
+    request.index->replace(at, key_of(found));
+    return hand_out(request, front);
+  }
+  if (found.is_split() && found.expandable == nullptr) {
     stats_.inactive_split_bytes.decrease(found.pool->is_small, found.size);
     stats_.inactive_split.decrease(found.pool->is_small, 1);
   }
-  block->is_allocated = true;
-  block->requested = request.asked;
-  block->context = current_context();
+  request.index->erase(at);
+  return hand_out(request, found);
+}
 
-  state_->active.insert(block->address, block);
-  note_alloc(note_of(*block));
-  if (block->size >= state_->config.max_split_bytes) stats_.oversize_allocations.increase(1);
-  if (device_.tracks_blocks()) device_.block_allocated(block->address, block->size, block->stream);
-  return *block;
+CachingAllocator::Block& CachingAllocator::hand_out_grown(const Request& request, Block& block) {
+  if (!should_split(block, request.rounded)) {
+    if (block.is_split() && block.expandable == nullptr) {
+      stats_.inactive_split_bytes.decrease(block.pool->is_small, block.size);
+      stats_.inactive_split.decrease(block.pool->is_small, 1);
+    }
+    return hand_out(request, block);
+  }
+  block.index->prepare(1);
+  Block& front = split(block, request.rounded);
+  insert_free(block);
+  return hand_out(request, front);
+}
+
+CachingAllocator::Block& CachingAllocator::hand_out(const Request& request, Block& block) {
+  block.is_allocated = true;
+  block.requested = request.asked;
+  block.context = current_context();
+  state_->active.insert(block.address, &block);
+  note_alloc(note_of(block));
+  if (block.size >= state_->config.max_split_bytes) stats_.oversize_allocations.increase(1);
+  if (device_.tracks_blocks()) device_.block_allocated(block.address, block.size, block.stream);
+  return block;
 }
 
 }  // namespace headroom::memory

@@ -175,7 +175,7 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
                           .segment = std::min(piece, wanted - taken),
                           .stream = stream,
                           .pool = &pool,
-                          .index = &pool.free[stream]};
+                          .index = &pool.index_of(stream)};
     request.index->prepare(1);
     grown = grow(lock, request, /*is_retry=*/false);
     if (grown.outcome == Growth::kDone) {

@@ -117,7 +117,7 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] Request make_request(std::uint64_t size_bytes, StreamId stream);
   [[nodiscard]] BlockPool& route(std::uint64_t rounded, StreamId stream) const;
   [[nodiscard]] internal::FreePosition search(const Request& request) const;
-  [[nodiscard]] Block* take_free_block(const Request& request);
+  [[nodiscard]] internal::FreePosition find_free_block(const Request& request);
   [[nodiscard]] Grown allocate_slowly(std::unique_lock<std::mutex>& lock, const Request& request);
   [[nodiscard]] Grown grow(std::unique_lock<std::mutex>& lock,
                            const Request& request,
@@ -127,6 +127,8 @@ class CachingAllocator final : public Allocator {
                                    StreamId stream,
                                    BlockPool& pool);
   [[nodiscard]] bool should_split(const Block& block, std::uint64_t rounded) const;
+  [[nodiscard]] Block& hand_out_cached(const Request& request, internal::FreePosition at);
+  [[nodiscard]] Block& hand_out_grown(const Request& request, Block& block);
   [[nodiscard]] Block& hand_out(const Request& request, Block& block);
   [[nodiscard]] Block& split(Block& block, std::uint64_t rounded);
 
@@ -134,7 +136,9 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] internal::FreeKey key_of(Block& block) const noexcept;
   void insert_free(Block& block);
   void complete_free(Block& block);
-  std::uint64_t merge(Block& block, Block* neighbour);
+  [[nodiscard]] static bool can_merge(const Block& block, const Block* neighbour) noexcept;
+  std::uint64_t absorb(Block& block, Block& neighbour);
+  void merge_neighbours(Block& block);
   void record_uses(Block& block);
   [[nodiscard]] device::EventId record_use(StreamId stream, bool* is_done) noexcept;
   void settle_deferred();

@@ -191,8 +191,7 @@ DeviceResult<void> CachingAllocator::map_block(Block& block, std::uint64_t size_
     insert_unmapped(pool.unmapped, std::move(node), rest);
   }
   const DeviceAddress mapped_at = block.address;
-  merge(block, block.prev);
-  merge(block, block.next);
+  merge_neighbours(block);
   insert_free(block);
   note_segment(Action::kSegmentMap,
                {.address = mapped_at,
@@ -253,8 +252,7 @@ void CachingAllocator::unmap_block(Block& block) {
   block.address = start;
   block.size = size;
   block.is_mapped = false;
-  merge(block, block.prev);
-  merge(block, block.next);
+  merge_neighbours(block);
   insert_unmapped(pool.unmapped, std::move(node), block);
   if (pool.owner != nullptr) --pool.owner->segment_count;
   note_segment(Action::kSegmentUnmap,

@@ -284,7 +284,7 @@ DeviceResult<void> CachingAllocator::restore(std::span<const SegmentInfo> segmen
 void CachingAllocator::restore_segment(const SegmentInfo& segment) {
   internal::CachingState& s = *state_;
   BlockPool& pool = segment.is_small ? s.small : s.large;
-  internal::FreeIndex& index = pool.free[segment.stream];
+  internal::FreeIndex& index = pool.index_of(segment.stream);
   s.known_streams.insert(segment.stream);
   note_segment(Action::kSegmentAlloc,
                {.address = segment.address,

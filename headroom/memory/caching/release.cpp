@@ -87,33 +87,43 @@ void CachingAllocator::insert_free(Block& block) {
   block.index->insert(key_of(block));
 }
 
-// Absorbs a free neighbour of the same kind. Returns the bytes absorbed.
-std::uint64_t CachingAllocator::merge(Block& block, Block* neighbour) {
-  if (neighbour == nullptr || !neighbour->is_free() || neighbour->is_mapped != block.is_mapped) {
-    return 0;
-  }
-  if (neighbour->is_mapped) {
-    neighbour->index->erase(key_of(*neighbour));
-  } else {
-    block.pool->unmapped.erase({.stream = neighbour->stream, .address = neighbour->address});
-  }
-  if (block.prev == neighbour) {
-    block.address = neighbour->address;
-    block.prev = neighbour->prev;
+bool CachingAllocator::can_merge(const Block& block, const Block* neighbour) noexcept {
+  return neighbour != nullptr && neighbour->is_free() && neighbour->is_mapped == block.is_mapped;
+}
+
+// Makes a neighbour, which is in no set any more, part of the block. Returns its bytes.
+std::uint64_t CachingAllocator::absorb(Block& block, Block& neighbour) {
+  if (block.prev == &neighbour) {
+    block.address = neighbour.address;
+    block.prev = neighbour.prev;
     if (block.prev != nullptr) block.prev->next = &block;
   } else {
-    block.next = neighbour->next;
+    block.next = neighbour.next;
     if (block.next != nullptr) block.next->prev = &block;
   }
-  const std::uint64_t absorbed = neighbour->size;
+  const std::uint64_t absorbed = neighbour.size;
   block.size += absorbed;
-  state_->blocks.give_back(*neighbour);
+  state_->blocks.give_back(neighbour);
   return absorbed;
+}
+
+// Absorbs the neighbours that are in the same state; for blocks whose memory has come or gone.
+void CachingAllocator::merge_neighbours(Block& block) {
+  for (Block* neighbour : {block.prev, block.next}) {
+    if (!can_merge(block, neighbour)) continue;
+    if (neighbour->is_mapped) {
+      neighbour->index->erase(key_of(*neighbour));
+    } else {
+      block.pool->unmapped.erase({.stream = neighbour->stream, .address = neighbour->address});
+    }
+    absorb(block, *neighbour);
+  }
 }
 
 void CachingAllocator::complete_free(Block& block) {
   BlockPool& pool = *block.pool;
-  block.index->prepare(1);
+  internal::FreeIndex& index = *block.index;
+  index.prepare(1);
   const BlockNote note = note_of(block);
   if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
   state_->active.erase(block.address);
@@ -122,11 +132,13 @@ void CachingAllocator::complete_free(Block& block) {
   // and what the result adds.
   std::int64_t splits = 0;
   std::int64_t split_bytes = 0;
+  std::optional<internal::FreeKey> left_behind;  // a neighbour's key, for the result to replace
   for (Block* neighbour : {block.prev, block.next}) {
-    if (const std::uint64_t absorbed = merge(block, neighbour); absorbed > 0) {
-      --splits;
-      split_bytes -= static_cast<std::int64_t>(absorbed);
-    }
+    if (!can_merge(block, neighbour)) continue;
+    if (left_behind) index.erase(*left_behind);
+    left_behind = key_of(*neighbour);
+    --splits;
+    split_bytes -= static_cast<std::int64_t>(absorb(block, *neighbour));
   }
   if (block.is_split()) {
     ++splits;
@@ -138,7 +150,12 @@ void CachingAllocator::complete_free(Block& block) {
   }
   block.requested = 0;
   block.context = {};
-  insert_free(block);
+  block.gc_base = pool.searches;
+  if (left_behind) {
+    index.replace(index.find(*left_behind), key_of(block));
+  } else {
+    index.insert(key_of(block));
+  }
   note_free_completed(note);
 }
 

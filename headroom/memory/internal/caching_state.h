@@ -30,8 +30,18 @@ struct BlockPool {
   PrivatePool* owner = nullptr;  // null for the default pools
   // Searches of this pool so far: the clock that garbage collection measures age with.
   std::uint64_t searches = 0;
+  StreamId last_stream = StreamId::kDefault;
+  FreeIndex* last_index = nullptr;
 
   [[nodiscard]] PoolId id() const noexcept;
+  // Made when a stream is first seen. Most requests come from the stream of the one before.
+  [[nodiscard]] FreeIndex& index_of(StreamId stream) {
+    if (last_index == nullptr || last_stream != stream) {
+      last_index = &free[stream];
+      last_stream = stream;
+    }
+    return *last_index;
+  }
   template <class Function>
   void for_each_free(Function&& function) const {
     for (const auto& [stream, index] : free) index.for_each(function);

@@ -51,9 +51,9 @@ class FreeIndex {
  public:
   using Position = FreePosition;
 
-  [[nodiscard]] bool empty() const noexcept { return chunks_.empty(); }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] Position begin() const noexcept { return {}; }
+  [[nodiscard]] Position begin() const noexcept { return size_ == 0 ? end() : Position{}; }
   [[nodiscard]] Position end() const noexcept { return {.chunk = chunks_.size(), .slot = 0}; }
   [[nodiscard]] const FreeKey& at(Position position) const noexcept {
     return chunks_[position.chunk]->keys[position.slot];
@@ -89,13 +89,9 @@ class FreeIndex {
   }
 
   void insert(const FreeKey& key) noexcept {
-    if (chunks_.empty()) {
-      chunks_.push_back(take_spare());
-    }
+    if (chunks_.empty()) chunks_.push_back(take_spare());
     Position position = find_first_not_below(key);
-    if (position.chunk == chunks_.size()) {
-      position = {.chunk = chunks_.size() - 1, .slot = chunks_.back()->count};
-    }
+    if (position == end()) position = {.chunk = chunks_.size() - 1, .slot = chunks_.back()->count};
     if (chunks_[position.chunk]->count == kChunk) position = split(position);
     Chunk& chunk = *chunks_[position.chunk];
     std::copy_backward(chunk.at(position.slot), chunk.at(chunk.count), chunk.at(chunk.count + 1));
@@ -112,6 +108,29 @@ class FreeIndex {
     if (chunk.count < kChunk / 4) shrink(position.chunk);
   }
 
+  // Puts `key` in the place of the one at `position`. A block that is cut or grows keeps near its
+  // place, so this moves only what lies between the two, and often nothing.
+  void replace(Position position, const FreeKey& key) noexcept {
+    Chunk& chunk = *chunks_[position.chunk];
+    FreeKey* const old = chunk.at(position.slot);
+    const bool is_edge = key < chunk.keys[0] || chunk.keys[chunk.count - 1] < key;
+    const bool stays =
+        (position.chunk == 0 || !(key < chunk.keys[0])) &&
+        (position.chunk + 1 == chunks_.size() || !(chunk.keys[chunk.count - 1] < key));
+    if (is_edge && !stays) {
+      erase(position);
+      insert(key);
+    } else if (key < *old) {
+      FreeKey* const place = std::lower_bound(chunk.at(0), old, key);
+      std::copy_backward(place, old, old + 1);
+      *place = key;
+    } else {
+      FreeKey* const place = std::lower_bound(old + 1, chunk.at(chunk.count), key);
+      std::copy(old + 1, place, old);
+      *(place - 1) = key;
+    }
+  }
+
   void erase(const FreeKey& key) noexcept {
     const Position position = find(key);
     HEADROOM_ASSERT(position != end() && at(position).block == key.block,
@@ -123,7 +142,10 @@ class FreeIndex {
     std::size_t count = 0;
     const FreeKey* last = nullptr;
     for (const std::unique_ptr<Chunk>& chunk : chunks_) {
-      if (chunk->count == 0 || chunk->count > kChunk) return "a chunk of the free index is empty";
+      const bool may_be_empty = chunks_.size() == 1;
+      if ((chunk->count == 0 && !may_be_empty) || chunk->count > kChunk) {
+        return "a chunk of the free index is empty";
+      }
       for (std::size_t i = 0; i < chunk->count; ++i) {
         if (last != nullptr && !(*last < chunk->keys[i])) return "the free index is out of order";
         last = &chunk->keys[i];
@@ -144,6 +166,7 @@ class FreeIndex {
   };
 
   [[nodiscard]] Position find_first_not_below(const FreeKey& key) const noexcept {
+    if (size_ == 0) return end();
     const auto chunk = std::partition_point(
         chunks_.begin(), chunks_.end(), [&](const std::unique_ptr<Chunk>& candidate) {
           return candidate->keys[candidate->count - 1] < key;
@@ -172,7 +195,7 @@ class FreeIndex {
   void shrink(std::size_t index) noexcept {
     Chunk& chunk = *chunks_[index];
     if (chunk.count == 0) {
-      drop(index);
+      if (chunks_.size() > 1) drop(index);  // the last one stays: it will be needed again
     } else if (index + 1 < chunks_.size() &&
                chunk.count + chunks_[index + 1]->count <= kChunk / 2) {
       Chunk& right = *chunks_[index + 1];
