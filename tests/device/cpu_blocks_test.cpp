@@ -1,9 +1,13 @@
 // Blocks inside segments, under AddressSanitizer: a use after the block was freed is caught, in
 // stream order. In other builds the device does not want to know of blocks.
+#include <array>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/internal/cpu_areas.h"
 
 namespace headroom::device {
 namespace {
@@ -22,7 +26,7 @@ class CpuBlocks : public ::testing::Test {
 
   std::unique_ptr<CpuDevice> device_ = small_device();
   DeviceAddress block_ = device_->allocate_segment(1_MiB).value();
-  char* byte_ = reinterpret_cast<char*>(block_);
+  char* byte_ = static_cast<char*>(internal::to_pointer(block_));
 };
 
 TEST_F(CpuBlocks, AFreedBlockMustNotBeUsed) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string_view>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -114,6 +115,15 @@ void exit_from_a_task() {
   for (;;) pause();
 }
 
+// The child ends with the parent's devices in its statics and the parent's exit hook installed.
+void fork_and_end_both() {
+  destroy_the_device_in_a_static_destructor();
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  int status = 0;
+  expect(waitpid(child, &status, 0) == child && status == 0, "the child did not end well");
+}
+
 void leave_a_task_hanging() {
   Device* device = registry().find("cpu:0").value();
   const auto stream = device->create_stream().value();
@@ -138,10 +148,12 @@ int main(int count, char** arguments) {
     destroy_the_device_in_a_static_destructor();
   } else if (way == "exit-from-task") {
     exit_from_a_task();
+  } else if (way == "fork") {
+    fork_and_end_both();
   } else if (way == "hang") {
     leave_a_task_hanging();
   } else {
-    complain("usage: cpu_exit_program free|destroy|exit-from-task|hang");
+    complain("usage: cpu_exit_program free|destroy|exit-from-task|fork|hang");
   }
   return 0;
 }

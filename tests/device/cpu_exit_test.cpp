@@ -44,6 +44,11 @@ TEST(CpuExit, ATaskMayEndTheProcess) {
   EXPECT_EQ(ending.status, 0) << ending.output;
 }
 
+TEST(CpuExit, TheChildOfAForkEndsLikeItsParent) {
+  const Ending ending = run_program("fork");
+  EXPECT_EQ(ending.status, 0) << ending.output;
+}
+
 TEST(CpuExit, ATaskThatHangsDoesNotKeepTheProcess) {
   const Ending ending = run_program("hang");
   EXPECT_EQ(ending.status, 0) << ending.output;

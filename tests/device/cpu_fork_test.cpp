@@ -15,6 +15,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/internal/cpu_areas.h"
 #include "headroom/device/registry.h"
 
 namespace headroom::device {
@@ -135,7 +136,7 @@ TEST(CpuFork, TheChildMayDestroyTheDeviceAndMakeItsOwn) {
     device->fill(base, 3, kPage, stream).value();
     device->copy_within(segment, base, kPage, stream).value();
     device->synchronize_stream(stream).value();
-    return *reinterpret_cast<const unsigned char*>(segment + kPage - 1) == 3;
+    return static_cast<const unsigned char*>(internal::to_pointer(segment))[kPage - 1] == 3;
   }));
   EXPECT_TRUE(parent.device->free_segment(parent.segment));
 }

@@ -1,7 +1,9 @@
 // The cpu device's virtual memory, with real bytes behind it.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <vector>
 
@@ -15,6 +17,8 @@
 namespace headroom::device {
 namespace {
 
+using internal::to_pointer;
+
 constexpr std::uint64_t kPage = 64_KiB;
 
 std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = 16_MiB) {
@@ -23,7 +27,7 @@ std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = 16_MiB) {
 
 // Volatile, because a compiler takes it for granted that two addresses are two places.
 volatile std::uint64_t& word(DeviceAddress address) {
-  return *reinterpret_cast<volatile std::uint64_t*>(address);
+  return *static_cast<volatile std::uint64_t*>(to_pointer(address));
 }
 
 bool map_one(CpuDevice& device, DeviceAddress address, PageHandle handle) {
@@ -79,9 +83,9 @@ TEST(CpuMemory, AFreshHandleReadsAsZero) {
   for (int round = 0; round < 3; ++round) {
     const auto handle = device->create_pages(kPage).value();
     ASSERT_TRUE(map_one(*device, base, handle));
-    const auto* bytes = reinterpret_cast<const unsigned char*>(base);
+    const auto* bytes = static_cast<const unsigned char*>(to_pointer(base));
     ASSERT_TRUE(std::all_of(bytes, bytes + kPage, [](unsigned char c) { return c == 0; }));
-    std::memset(reinterpret_cast<void*>(base), 0xFF, kPage);
+    std::memset(to_pointer(base), 0xFF, kPage);
     ASSERT_TRUE(device->unmap_pages(base, kPage));
     ASSERT_TRUE(device->release_pages(handle));
   }
@@ -165,6 +169,86 @@ TEST(CpuMemory, StopsLongBeforeTheKernelRunsOutOfMappings) {
   EXPECT_TRUE(map_one(*two, base, spare));
 }
 
+TEST(CpuMemory, SegmentsAndReservationsAreBoundedTheSameWay) {
+  const auto device = CpuDevice::create({.granularity_bytes = kPage});
+  std::vector<DeviceAddress> segments;
+  for (;;) {
+    const auto segment = device->allocate_segment(512);
+    if (!segment) {
+      EXPECT_EQ(segment.error(), StatusCode::kTooManyMappings);
+      break;
+    }
+    segments.push_back(*segment);
+    ASSERT_LE(segments.size(), CpuDevice::kMaxMappings);
+  }
+  EXPECT_EQ(device->reserve_addresses(kPage).error(), StatusCode::kTooManyMappings);
+  EXPECT_EQ(device->processes().value()[0].used_bytes, segments.size() * 512);
+  ASSERT_TRUE(device->free_segment(segments.back()));
+  ASSERT_TRUE(device->reserve_addresses(kPage));
+}
+
+// Takes mappings of the kernel until it gives no more, then gives `spare` of them back.
+class ExhaustedKernel {
+ public:
+  explicit ExhaustedKernel(std::uint64_t spare) {
+    // Every second page of a range gets another protection, so that no two can be joined.
+    constexpr std::uint64_t kPages = 400'000;
+    size_ = kPages * internal::system_page_bytes();
+    start_ = static_cast<char*>(
+        mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    const std::uint64_t page = internal::system_page_bytes();
+    std::uint64_t at = 0;
+    while (at < kPages && mprotect(start_ + at * page, page, PROT_READ) == 0) at += 2;
+    is_exhausted_ = at < kPages;
+    // Each page given back joins three mappings to one.
+    for (std::uint64_t i = 0; i < spare; i += 2) {
+      at -= 2;
+      mprotect(start_ + at * page, page, PROT_NONE);
+    }
+  }
+  ExhaustedKernel(const ExhaustedKernel&) = delete;
+  ExhaustedKernel& operator=(const ExhaustedKernel&) = delete;
+  ~ExhaustedKernel() { munmap(start_, size_); }
+
+  [[nodiscard]] bool is_exhausted() const { return is_exhausted_; }
+
+ private:
+  char* start_ = nullptr;
+  std::uint64_t size_ = 0;
+  bool is_exhausted_ = false;
+};
+
+TEST(CpuMemory, AMapThatTheKernelRefusesHalfWayLeavesNothing) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer needs mappings of its own";
+#endif
+  const auto device = small_device();
+  const auto base = device->reserve_addresses(32 * kPage).value();
+  std::vector<PageHandle> handles;
+  for (int i = 0; i < 16; ++i) handles.push_back(device->create_pages(kPage).value());
+  std::reverse(handles.begin(), handles.end());  // so that neighbours cannot be joined
+  ASSERT_TRUE(map_one(*device, base + 30 * kPage, handles[0]));
+  word(base + 30 * kPage) = 77;
+  const std::uint64_t before = CpuDevice::live_mappings();
+  DeviceResult<void> refused;
+  std::uint64_t after = 0;
+  bool is_any_left = false;
+  {
+    const ExhaustedKernel kernel(8);
+    if (!kernel.is_exhausted()) GTEST_SKIP() << "this kernel allows too many mappings";
+    refused = device->map_pages(base, handles);
+    after = CpuDevice::live_mappings();
+    for (std::uint64_t i = 0; i < 16; ++i) is_any_left |= device->owns_range(base + i * kPage, 1);
+  }
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error(), StatusCode::kTooManyMappings);
+  EXPECT_EQ(refused.error().native_code, ENOMEM);
+  EXPECT_EQ(after, before);
+  EXPECT_FALSE(is_any_left);
+  ASSERT_TRUE(device->map_pages(base, handles));
+  EXPECT_EQ(word(base), 77U);
+}
+
 TEST(CpuMemory, MappingsOfADeviceEndWithIt) {
   const std::uint64_t before = CpuDevice::live_mappings();
   {
@@ -202,7 +286,7 @@ TEST(MemoryFile, GivesMemoryBackToTheSystem) {
   using internal::AreaUse;
   const auto area = internal::make_area(AreaUse::kAddresses, 1_MiB, 64_KiB).value();
   ASSERT_EQ(file.map(area, 1_MiB, offset), 0);
-  std::memset(reinterpret_cast<void*>(area), 1, 1_MiB);
+  std::memset(to_pointer(area), 1, 1_MiB);
   EXPECT_EQ(backed_bytes(file), 1_MiB);
   ASSERT_EQ(internal::clear_mappings(area, 1_MiB), 0);
   file.free(offset, 1_MiB);

@@ -10,9 +10,14 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/internal/cpu_areas.h"
+
+#include "tests/support/seed.h"
 
 namespace headroom::device {
 namespace {
+
+using internal::to_pointer;
 
 constexpr std::uint64_t kPage = 64_KiB;
 
@@ -97,15 +102,15 @@ class RemapModel {
   }
 
   void write(std::size_t slot, std::uint64_t value) {
-    std::memcpy(reinterpret_cast<void*>(address(slot)), &value, sizeof value);
-    std::memcpy(reinterpret_cast<void*>(address(slot + 1) - sizeof value), &value, sizeof value);
+    std::memcpy(to_pointer(address(slot)), &value, sizeof value);
+    std::memcpy(to_pointer(address(slot + 1) - sizeof value), &value, sizeof value);
   }
 
   [[nodiscard]] std::uint64_t read(std::size_t slot) {
     std::uint64_t low = 0;
     std::uint64_t high = 0;
-    std::memcpy(&low, reinterpret_cast<const void*>(address(slot)), sizeof low);
-    std::memcpy(&high, reinterpret_cast<const void*>(address(slot + 1) - sizeof high), sizeof high);
+    std::memcpy(&low, to_pointer(address(slot)), sizeof low);
+    std::memcpy(&high, to_pointer(address(slot + 1) - sizeof high), sizeof high);
     EXPECT_EQ(low, high);
     return low;
   }
@@ -131,10 +136,10 @@ class RemapModel {
 };
 
 TEST(CpuRemap, DataIsRightAfterEachOfManyRemaps) {
-  constexpr std::uint64_t kSeed = 20240607;
-  SCOPED_TRACE(kSeed);
+  const unsigned seed = testing::test_seed();
+  SCOPED_TRACE(testing::seed_text(seed));
   const auto device = CpuDevice::create({.capacity_bytes = 16_MiB, .granularity_bytes = kPage});
-  RemapModel model(*device, kSeed);
+  RemapModel model(*device, seed);
   while (model.maps() < kSteps && !::testing::Test::HasFatalFailure()) model.step();
   model.check_all();
   EXPECT_GT(model.aliases_seen(), model.maps());

@@ -12,37 +12,18 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
 
+#include "tests/support/stream_gate.h"
+
 namespace headroom::device {
 namespace {
+
+using headroom::testing::StreamGate;
 
 constexpr StreamId kDefault = StreamId::kDefault;
 
 std::unique_ptr<CpuDevice> small_device(int index = 0) {
   return CpuDevice::create({.index = index, .capacity_bytes = 16_MiB, .granularity_bytes = 64_KiB});
 }
-
-// Holds a stream until it is opened. Opens itself at the end, so that a failed test still ends.
-class Gate {
- public:
-  Gate() = default;
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-  ~Gate() { open(); }
-
-  void hold(Device& device, StreamId stream) {
-    ASSERT_TRUE(device.enqueue_host(
-        stream,
-        {.run = [](void* gate) noexcept { static_cast<Gate*>(gate)->wait(); }, .data = this}));
-  }
-  void open() noexcept {
-    is_open_.store(true);
-    is_open_.notify_all();
-  }
-
- private:
-  void wait() noexcept { is_open_.wait(false); }
-  std::atomic<bool> is_open_{false};
-};
 
 struct Copied {
   std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(4096, 0xEE);
@@ -58,8 +39,7 @@ TEST(CpuStream, AMissingWaitShowsAsWrongData) {
   const auto writer = device->create_stream().value();
   const auto reader = device->create_stream().value();
   Copied copied;
-  Gate gate;
-  gate.hold(*device, writer);
+  StreamGate gate(*device, writer);
   ASSERT_TRUE(device->fill(memory, 2, 4096, writer));
   ASSERT_TRUE(device->copy_to_host(copied.bytes.data(), memory, 4096, reader));
   ASSERT_TRUE(device->synchronize_stream(reader));
@@ -75,8 +55,7 @@ TEST(CpuStream, AWaitForTheEventMakesItRight) {
   const auto writer = device->create_stream().value();
   const auto reader = device->create_stream().value();
   Copied copied;
-  Gate gate;
-  gate.hold(*device, writer);
+  StreamGate gate(*device, writer);
   ASSERT_TRUE(device->fill(memory, 2, 4096, writer));
   const auto written = device->record_event(writer).value();
   ASSERT_TRUE(device->wait_event(reader, written));
@@ -107,8 +86,7 @@ TEST(CpuStream, TheDefaultStreamWaitsInline) {
   const auto device = small_device();
   const auto memory = device->allocate_segment(4096).value();
   const auto stream = device->create_stream().value();
-  Gate gate;
-  gate.hold(*device, stream);
+  StreamGate gate(*device, stream);
   ASSERT_TRUE(device->fill(memory, 3, 4096, stream));
   const auto event = device->record_event(stream).value();
   std::thread opener([&] {
@@ -125,9 +103,8 @@ TEST(CpuStream, TheDefaultStreamWaitsInline) {
 TEST(CpuStream, AnEventIsCompleteWhenItsWorkIs) {
   const auto device = small_device();
   const auto stream = device->create_stream().value();
-  Gate gate;
   const auto before = device->record_event(stream).value();
-  gate.hold(*device, stream);
+  StreamGate gate(*device, stream);
   const auto after = device->record_event(stream).value();
   EXPECT_TRUE(device->query_event(before).value());
   EXPECT_FALSE(device->query_event(after).value());
@@ -167,8 +144,7 @@ TEST(CpuStream, AReleasedStreamFinishesItsWorkAndTakesNoMore) {
   const auto device = small_device();
   const auto memory = device->allocate_segment(4096).value();
   const auto stream = device->create_stream().value();
-  Gate gate;
-  gate.hold(*device, stream);
+  StreamGate gate(*device, stream);
   ASSERT_TRUE(device->fill(memory, 4, 4096, stream));
   ASSERT_TRUE(device->release_stream(stream));
 
@@ -227,8 +203,7 @@ TEST(CpuStream, AFreedSegmentStaysUntilQueuedWorkHasPassedIt) {
   const auto device = small_device();
   const auto stream = device->create_stream().value();
   const auto memory = device->allocate_segment(4_MiB).value();
-  Gate gate;
-  gate.hold(*device, stream);
+  StreamGate gate(*device, stream);
   ASSERT_TRUE(device->fill(memory, 6, 4_MiB, stream));  // would fault if the memory were gone
   ASSERT_TRUE(device->free_segment(memory));            // and this does not wait
   EXPECT_EQ(device->memory_info().value().free_bytes, 16_MiB);

@@ -17,6 +17,8 @@
 #include "headroom/base/env.h"
 #include "headroom/device/cpu/cpu_device.h"
 
+#include "tests/support/seed.h"
+
 namespace headroom::device {
 namespace {
 
@@ -199,8 +201,8 @@ class Worker {
 
 TEST(CpuStress, SixteenThreadsAndEightStreams) {
   const auto seconds = env_int("HEADROOM_STRESS_SECONDS", 1, 3600).value().value_or(2);
-  const std::uint64_t seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  const unsigned seed = testing::test_seed();
+  SCOPED_TRACE(testing::seed_text(seed));
   Shared shared;
   for (StreamId& stream : shared.streams) stream = shared.device->create_stream().value();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);

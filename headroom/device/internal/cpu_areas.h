@@ -11,6 +11,7 @@ namespace headroom::device::internal {
 [[nodiscard]] std::uint64_t system_page_bytes() noexcept;
 
 [[nodiscard]] inline void* to_pointer(DeviceAddress address) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers in the contract.
   return reinterpret_cast<void*>(address);
 }
 [[nodiscard]] inline DeviceAddress to_address(const void* pointer) noexcept {
