@@ -10,7 +10,8 @@
 //  - noexcept. What goes wrong is a DeviceStatus; a call that fails has changed nothing.
 //  - Any thread may call. Calls of one device may wait for one another, never for queued work
 //    unless the comment says so.
-//  - Sizes of 1 EiB and above, and zero sizes, are refused before the backend sees them.
+//  - Sizes of 1 EiB and above (kOutOfMemory) and zero sizes (kInvalidArgument) are refused before
+//    the backend sees them.
 //  - In the child of a fork every call answers kForked.
 //  - Physical memory is what counts against the capacity: segments and page handles. Addresses
 //    are free.
@@ -89,7 +90,7 @@ class Device {
 
   [[nodiscard]] const Properties& properties() const noexcept { return properties_; }
   [[nodiscard]] DeviceId id() const noexcept { return properties_.id; }
-  // How often a call was made (handles are counted one by one in map and create).
+  // How often a call was made, refused ones included; a map counts each of its handles.
   [[nodiscard]] std::uint64_t calls(Call call) const noexcept;
 
   // --- Segments: memory with an address, as cudaMalloc gives it -------------------------------
@@ -116,8 +117,9 @@ class Device {
   // lies in one reservation and is unmapped. One handle may be mapped at many addresses at once.
   // All or nothing. Never waits for queued work.
   DeviceResult<void> map_pages(DeviceAddress address, std::span<const PageHandle> handles) noexcept;
-  // Unmaps every mapping in [address, address + size): whole mappings only, no gap needed. Does
-  // not wait for queued work: that nobody uses the range any more is the caller's to know.
+  // Unmaps every mapping in [address, address + size): whole mappings only, and at least one; gaps
+  // between them do not matter. Does not wait for queued work: that nobody uses the range any more
+  // is the caller's to know.
   DeviceResult<void> unmap_pages(DeviceAddress address, std::uint64_t size_bytes) noexcept;
 
   // --- Streams and events ---------------------------------------------------------------------
@@ -182,7 +184,7 @@ class Device {
   // The hierarchy with each level's measured speed; takes about a second.
   DeviceResult<std::vector<MemoryLevel>> measure() noexcept;
 
-  // True when [address, address + size) is live memory of this device.
+  // True when [address, address + size) is live memory of this device; never in a forked child.
   [[nodiscard]] virtual bool owns_range(DeviceAddress address,
                                         std::uint64_t size_bytes) noexcept = 0;
 

@@ -23,6 +23,7 @@ struct PyTorchVersion {
   int major = 2;
   int minor = 13;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads a defaulted comparison
   friend auto operator<=>(const PyTorchVersion&, const PyTorchVersion&) = default;
 };
 

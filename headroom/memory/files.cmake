@@ -1,6 +1,13 @@
 set(HEADROOM_MEMORY_SOURCES
   account.cpp
+  allocator.cpp
   annotation.cpp
+  api.cpp
+  caching/allocate.cpp
+  caching/caching_allocator.cpp
+  caching/expandable.cpp
+  caching/inspect.cpp
+  caching/release.cpp
   config.cpp
   config_text.cpp
   explain.cpp
@@ -11,10 +18,16 @@ set(HEADROOM_MEMORY_SOURCES
   types.cpp)
 set(HEADROOM_MEMORY_HEADERS
   account.h
+  allocator.h
   annotation.h
+  api.h
+  buffer.h
+  caching/caching_allocator.h
   config.h
   event.h
+  ../memory.h
   out_of_memory.h
+  pmr.h
   pytorch_message.h
   stats.h
   types.h)

@@ -80,8 +80,8 @@ TEST(CpuDevice, RefusesPastItsCapacityAndRecovers) {
 
 // Nothing is touched here, so the promises cost nothing; the machine must still say no.
 TEST(CpuDevice, RefusesBeforeTheMachineRunsDry) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer keeps shadow for each address it has seen";
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer keeps real memory for each address it has seen";
 #endif
   const std::uint64_t machine = CpuDevice::machine_memory_bytes();
   const auto device = CpuDevice::create({.capacity_bytes = machine});

@@ -207,7 +207,7 @@ TEST(MemoryFile, GivesMemoryBackToTheSystem) {
   ASSERT_EQ(internal::clear_mappings(area, 1_MiB), 0);
   file.free(offset, 1_MiB);
   EXPECT_EQ(backed_bytes(file), 0U);
-  internal::drop_area(area, 1_MiB);
+  internal::drop_area(AreaUse::kAddresses, area, 1_MiB);
 }
 
 TEST(MemoryFile, UsesGapsAgainAndJoinsThem) {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
-#include <string>
 #include <sys/wait.h>
+#include <type_traits>
 #include <unistd.h>
 #include <vector>
 
@@ -189,6 +189,18 @@ TYPED_TEST(DeviceCopies, PeersCopyToOneAnother) {
       << "the order is that of this device's stream";
 }
 
+TYPED_TEST(DeviceCopies, PeersAreOfOneKind) {
+  using Stranger = std::conditional_t<std::is_base_of_v<testing::MetaBackend, TypeParam>,
+                                      testing::CpuBackend,
+                                      testing::MetaBackend>;
+  Device& device = this->device();
+  auto stranger = Stranger::make();
+  const DeviceAddress here = device.allocate_segment(8).value();
+  const DeviceAddress there = stranger->allocate_segment(8).value();
+  EXPECT_TRUE(
+      refused(device.copy_peer(here, *stranger, there, 8, StreamId::kDefault), kNotSupported));
+}
+
 TYPED_TEST(DeviceCopies, PeersMayBeWrapped) {
   Device& device = this->device();
   auto other = TypeParam::make();
@@ -327,7 +339,8 @@ int first_call_that_survives(Device& device,
   check(device.measure());
   device.block_allocated(segment, 8, stream);
   device.block_freed(segment, 8, stream);
-  EXPECT_EQ(number, int{kCallCount});
+  if (number != int{kCallCount}) return 98;  // a call is missing here
+  if (first == 0 && device.owns_range(segment, 1)) return 97;
   return first;
 }
 

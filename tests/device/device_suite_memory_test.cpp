@@ -63,6 +63,7 @@ TYPED_TEST(DeviceMemory, PropertiesAreFilledIn) {
   EXPECT_GT(properties.total_bytes, 0U);
   EXPECT_GT(properties.granularity_bytes, 0U);
   EXPECT_TRUE(properties.has_virtual_memory);
+  EXPECT_EQ(this->device().tracks_blocks(), this->innermost().tracks_blocks());
   ASSERT_FALSE(properties.hierarchy.empty());
   for (const MemoryLevel& level : properties.hierarchy) {
     EXPECT_FALSE(level.name.empty());

@@ -1,4 +1,5 @@
 #include <array>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,7 @@ TEST(AnnotationThreads, ThreadsAgreeOnIds) {
   std::array<std::vector<AnnotationId>, kThreads> ids;
   {
     std::vector<std::jthread> threads;
+    threads.reserve(kThreads);
     for (std::vector<AnnotationId>& mine : ids) {
       threads.emplace_back([&mine] {
         for (std::size_t i = 0; i < kNames; ++i) {

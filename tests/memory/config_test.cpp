@@ -94,16 +94,17 @@ const std::vector<Valid>& valid_settings() {
   return settings;
 }
 
+void expect_taken(const Valid& setting, const Result<ParsedConfig, std::string>& parsed) {
+  ASSERT_TRUE(parsed) << setting.text << ": " << parsed.error();
+  EXPECT_TRUE(setting.holds(parsed->config)) << setting.text;
+  EXPECT_THAT(parsed->warnings, IsEmpty()) << setting.text;
+  EXPECT_EQ(parsed->config.text, setting.text);
+}
+
 TEST(Config, BothDialectsTakeWhatIsValid) {
   for (const Valid& setting : valid_settings()) {
-    for (const ConfigDialect dialect : {ConfigDialect::kStrict, ConfigDialect::kPyTorch}) {
-      const auto parsed =
-          parse_config(setting.text, {.dialect = dialect, .version = setting.version});
-      ASSERT_TRUE(parsed) << setting.text << ": " << parsed.error();
-      EXPECT_TRUE(setting.holds(parsed->config)) << setting.text;
-      EXPECT_THAT(parsed->warnings, IsEmpty()) << setting.text;
-      EXPECT_EQ(parsed->config.text, setting.text);
-    }
+    expect_taken(setting, strict(setting.text, setting.version));
+    expect_taken(setting, pytorch(setting.text, setting.version));
   }
 }
 
@@ -310,8 +311,8 @@ TEST(Config, KeysAppearWithTheirRelease) {
   for (const Row& row : rows) {
     EXPECT_TRUE(strict(row.text, row.since)) << row.text;
     EXPECT_TRUE(pytorch(row.text, row.since)) << row.text;
-    EXPECT_THAT(error_of(pytorch(row.text, row.before)), HasSubstr(row.key));
-    EXPECT_THAT(error_of(pytorch(row.text, row.before)), HasSubstr("Unrecognized"));
+    EXPECT_THAT(error_of(pytorch(row.text, row.before)),
+                AllOf(HasSubstr("Unrecognized"), HasSubstr(row.key)));
     const std::string since = "from 2." + std::to_string(row.since.minor) + " on";
     EXPECT_THAT(error_of(strict(row.text, row.before)),
                 AllOf(HasSubstr("unknown key"), HasSubstr(row.key), HasSubstr(since)));
@@ -320,13 +321,24 @@ TEST(Config, KeysAppearWithTheirRelease) {
 
 // --- roundup_power2_divisions --------------------------------------------------------------------
 
+struct DivisionRow {
+  const char* text;
+  PyTorchVersion version;
+  Divisions expected;
+};
+
+void expect_divisions(const DivisionRow& row, ConfigDialect dialect) {
+  const std::string text = std::string("roundup_power2_divisions:") + row.text;
+  const auto parsed = parse_config(text, {.dialect = dialect, .version = row.version});
+  ASSERT_TRUE(parsed) << text << ": " << parsed.error();
+  EXPECT_EQ(parsed->config.roundup_power2_divisions, row.expected) << text;
+  const auto again = strict(to_string(parsed->config), row.version);
+  ASSERT_TRUE(again) << to_string(parsed->config) << ": " << again.error();
+  EXPECT_EQ(again->config.roundup_power2_divisions, row.expected) << text;
+}
+
 TEST(Config, DivisionListsFillAsPyTorchFillsThem) {
-  struct Row {
-    const char* text;
-    PyTorchVersion version;
-    Divisions expected;
-  };
-  const std::vector<Row> rows{
+  const std::vector<DivisionRow> rows{
       {"4", kPyTorch215, {4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}},
       {"1", kPyTorch29, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
       {"[256:1,512:2,1024:4,>:8]", kPyTorch210, {1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8}},
@@ -341,16 +353,9 @@ TEST(Config, DivisionListsFillAsPyTorchFillsThem) {
       {"[32768:2,>:4]", kPyTorch213, {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}},
       {"[2:0,4:2]", kPyTorch213, {0, 0, 2}},
   };
-  for (const Row& row : rows) {
-    for (const ConfigDialect dialect : {ConfigDialect::kStrict, ConfigDialect::kPyTorch}) {
-      const std::string text = std::string("roundup_power2_divisions:") + row.text;
-      const auto parsed = parse_config(text, {.dialect = dialect, .version = row.version});
-      ASSERT_TRUE(parsed) << text << ": " << parsed.error();
-      EXPECT_EQ(parsed->config.roundup_power2_divisions, row.expected) << text;
-      const auto again = strict(to_string(parsed->config), row.version);
-      ASSERT_TRUE(again) << to_string(parsed->config) << ": " << again.error();
-      EXPECT_EQ(again->config.roundup_power2_divisions, row.expected) << text;
-    }
+  for (const DivisionRow& row : rows) {
+    expect_divisions(row, ConfigDialect::kStrict);
+    expect_divisions(row, ConfigDialect::kPyTorch);
   }
 }
 
@@ -527,8 +532,8 @@ TEST(ConfigPyTorch, TheOldParserChecksSeparators) {
 
 class ConfigEnvironment : public ::testing::Test {
  protected:
-  ConfigEnvironment() { clear(); }
-  ~ConfigEnvironment() override { clear(); }
+  void SetUp() override { clear(); }
+  void TearDown() override { clear(); }
   static void set(const char* name, const char* value) { ::setenv(name, value, 1); }
 
  private:
@@ -694,35 +699,33 @@ std::string random_pieces(std::mt19937_64& random) {
   return out;
 }
 
+// True when the strict reader takes the text.
+bool check_any(const std::string& text, PyTorchVersion version) {
+  const auto by_pytorch = pytorch(text, version);
+  const auto by_us = strict(text, version);
+  EXPECT_TRUE(!by_pytorch || by_pytorch->config.large_segment_bytes >= 11_MiB) << text;
+  EXPECT_TRUE(by_us || !by_us.error().empty()) << text;
+  if (!by_us) return false;
+  if (version < kPyTorch210) return true;  // its numbers and white space were narrower
+  // What the strict reader takes, PyTorch's takes too, and both mean the same.
+  const std::string written = to_string(by_us->config);
+  EXPECT_EQ(by_pytorch ? to_string(by_pytorch->config) : by_pytorch.error(), written) << text;
+  const auto again = strict(written, version);
+  EXPECT_EQ(again ? to_string(again->config) : again.error(), written) << text;
+  return true;
+}
+
 TEST(ConfigFuzz, NoTextCrashesOrBreaksTheRules) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   const std::array<PyTorchVersion, 3> versions{kPyTorch29, kPyTorch210, kPyTorch215};
   int taken = 0;
-  for (int i = 0; i < 60000; ++i) {
+  for (int i = 0; i < 20000 && !HasFailure(); ++i) {
     const std::string text = random() % 2 == 0 ? random_entries(random) : random_pieces(random);
-    SCOPED_TRACE(::testing::PrintToString(text));
-    const PyTorchVersion version = versions[random() % versions.size()];
-    const auto by_pytorch = pytorch(text, version);
-    const auto by_us = strict(text, version);
-    if (by_pytorch) {
-      ASSERT_GE(by_pytorch->config.large_segment_bytes, 11_MiB);
-    }
-    if (!by_us) {
-      ASSERT_NE(by_us.error(), "");
-      continue;
-    }
-    ++taken;
-    if (version < kPyTorch210) continue;  // its numbers and white space were narrower
-    // What the strict reader takes, PyTorch's takes too, and both mean the same.
-    ASSERT_TRUE(by_pytorch) << by_pytorch.error();
-    ASSERT_EQ(to_string(by_us->config), to_string(by_pytorch->config));
-    const auto again = strict(to_string(by_us->config), version);
-    ASSERT_TRUE(again) << again.error();
-    ASSERT_EQ(to_string(again->config), to_string(by_us->config));
+    if (check_any(text, versions[random() % versions.size()])) ++taken;
   }
-  EXPECT_GT(taken, 1000) << "the generator makes too little that is valid";
+  EXPECT_GT(taken, 200) << "the generator makes too little that is valid";
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ enum class AreaUse : std::uint8_t {
 [[nodiscard]] DeviceResult<DeviceAddress> make_area(AreaUse use,
                                                     std::uint64_t size_bytes,
                                                     std::uint64_t alignment_bytes);
-void drop_area(DeviceAddress address, std::uint64_t size_bytes) noexcept;
+void drop_area(AreaUse use, DeviceAddress address, std::uint64_t size_bytes) noexcept;
 
 // Puts bare addresses over what is mapped in a reservation; an errno, 0 when done.
 [[nodiscard]] int clear_mappings(DeviceAddress address, std::uint64_t size_bytes) noexcept;

@@ -226,6 +226,7 @@ MetaDevice::~MetaDevice() = default;
 const BackendProfile& MetaDevice::profile() const noexcept { return state_->options.profile; }
 
 bool MetaDevice::owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept {
+  if (is_forked()) return false;  // some thread of the parent may have held the lock
   const std::lock_guard lock(state_->mutex);
   return state_->ledger.owns_range(address, size_bytes);
 }

@@ -1,0 +1,67 @@
+// What a command is, and what it is given to run with.
+//
+// A command lives in a file of its own, cli/NAME.cpp, and is listed in cli/commands.cpp. It adds
+// its options to a CLI::App and returns what is to run once they are parsed:
+//
+//   RunFunction add_devices(CLI::App& app) {
+//     auto options = std::make_shared<Options>();
+//     app.add_flag("--measure", options->measure, "...");
+//     return [options](const Context& context) { return run(*options, context); };
+//   }
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "headroom/base/error.h"
+#include "headroom/report/terminal.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's own name
+class App;
+}
+
+namespace headroom::cli {
+
+enum class ExitCode : int {
+  kDone = 0,
+  kCouldNot = 1,
+  kWrongUsage = 2,
+  kBadNews = 3,  // done, and the answer is that something is wrong
+};
+
+// Thrown for what the user typed wrong; ends the program with kWrongUsage.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+// What every command gets: how it was called, and where its text goes.
+struct Context {
+  std::string called_as = "headroom";  // how to spell this program in a hint
+  bool is_json = false;
+  int verbosity = 0;
+  report::Terminal out{};  // what standard output is
+  report::Terminal err{};
+
+  // Data, to standard output. Throws Error when it cannot be written.
+  void print(std::string_view text) const;
+  // Talk, to standard error, as one line of its own.
+  void say(std::string_view line) const;
+  // Shows what takes long, where somebody is watching; an empty line takes it away.
+  void progress(std::string_view line) const;
+  // The last line of a report: the next command worth typing, and why.
+  [[nodiscard]] std::string next(std::string_view arguments, std::string_view why) const;
+};
+
+using RunFunction = std::function<ExitCode(const Context&)>;
+
+struct Command {
+  std::string_view name;
+  std::string_view group;     // the heading it stands under in `headroom --help`
+  std::string_view summary;   // one line
+  std::string_view examples;  // lines of "ARGUMENTS  what it does", without the program's name
+  RunFunction (*add)(CLI::App& app);
+};
+
+}  // namespace headroom::cli

@@ -1,0 +1,24 @@
+// The registry: every command there is, in the order in which help lists them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+[[nodiscard]] std::span<const Command> commands();
+
+// nullptr when there is none of that name.
+[[nodiscard]] const Command* find_command(std::string_view name);
+
+// `devices, replay, tune`: what an error lists.
+[[nodiscard]] std::string command_names();
+
+// Each defined in the command's own file.
+[[nodiscard]] Command bench_command();
+[[nodiscard]] Command devices_command();
+
+}  // namespace headroom::cli

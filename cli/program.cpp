@@ -1,0 +1,246 @@
+#include "cli/program.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fcntl.h>
+#include <filesystem>
+#include <new>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <unistd.h>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/base/env.h"
+
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/suggest.h"
+
+namespace headroom::cli {
+namespace {
+
+// The options that every command has.
+struct Globals {
+  bool is_json = false;
+  bool wants_help = false;
+  bool wants_version = false;
+  int verbosity = 0;
+  std::string color = "auto";
+};
+
+// A standard stream that is closed would be handed to the first file that is opened, a device's
+// memory for one, and our text written into it. What stands there instead fails every write.
+void occupy_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    // The lowest free number is `fd`. It is never used; if this fails, so will the writes.
+    [[maybe_unused]] const int opened =
+        open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
+bool is_plain_word(std::string_view text) {
+  constexpr std::string_view kSafe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@%,~";
+  return !text.empty() && text.find_first_not_of(kSafe) == std::string_view::npos;
+}
+
+// How to spell this program so that the user can type it again. A script that stands in front of it
+// (./run) says so in HEADROOM_CALLED_AS.
+std::string called_as(int argc, char** argv) {
+  if (const auto name = env_string("HEADROOM_CALLED_AS")) return *name;
+  const std::string_view typed = argc > 0 ? argv[0] : "";
+  return is_plain_word(typed) ? std::string(typed) : "headroom";
+}
+
+void add_globals(CLI::App& app, Globals& globals) {
+  constexpr const char* kGroup = "Everywhere";
+  app.set_help_flag();
+  app.add_flag("--json", globals.is_json, "one JSON object on standard output, for programs")
+      ->group(kGroup);
+  app.add_option("--color", globals.color, "auto, always or never; auto heeds NO_COLOR")
+      ->check(CLI::IsMember({"auto", "always", "never"}).description(""))
+      ->type_name("WHEN")
+      ->group(kGroup);
+  app.add_flag("-v,--verbose", globals.verbosity, "say more; may be repeated")->group(kGroup);
+  app.add_flag("-h,--help", globals.wants_help, "this text")->group(kGroup);
+  app.add_flag("--version", globals.wants_version, "the version")->group(kGroup);
+}
+
+Context make_context(const Globals& globals, std::string called) {
+  report::ColorChoice choice = report::ColorChoice::kAuto;
+  if (globals.color == "always") choice = report::ColorChoice::kAlways;
+  if (globals.color == "never") choice = report::ColorChoice::kNever;
+  return {.called_as = std::move(called),
+          .is_json = globals.is_json,
+          .verbosity = globals.verbosity,
+          .out = report::detect_terminal(STDOUT_FILENO, choice),
+          .err = report::detect_terminal(STDERR_FILENO, choice)};
+}
+
+// The first argument that is neither an option nor an option's value.
+std::vector<std::string>::iterator find_word(std::vector<std::string>& arguments) {
+  for (auto it = arguments.begin(); it != arguments.end(); ++it) {
+    if (*it == "--color") {
+      if (++it == arguments.end()) break;
+    } else if (it->empty() || it->front() != '-' || *it == "-") {
+      return it;
+    }
+  }
+  return arguments.end();
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored);
+}
+
+std::vector<std::string> all_command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  return names;
+}
+
+// Which command the arguments ask for; takes its name out of them. nullptr when none is named.
+// `headroom FILE` means `headroom doctor FILE`.
+const Command* choose_command(std::vector<std::string>& arguments) {
+  auto word = find_word(arguments);
+  if (word != arguments.end() && *word == "help") {
+    *word = "--help";
+    word = find_word(arguments);
+  }
+  if (word == arguments.end()) return nullptr;
+  const std::string name = *word;
+  if (const Command* command = find_command(name)) {
+    arguments.erase(word);
+    return command;
+  }
+  if (is_file(name)) {
+    if (const Command* doctor = find_command("doctor")) return doctor;
+    throw Error(
+        fmt::format("{}: files are read by 'doctor', which is not in this version; commands: {}",
+                    name,
+                    command_names()));
+  }
+  const auto meant = suggest(name, all_command_names());
+  throw UsageError(fmt::format("'{}' is neither a command nor a file; {}",
+                               name,
+                               meant ? fmt::format("did you mean '{}'?", *meant)
+                                     : fmt::format("commands: {}", command_names())));
+}
+
+std::vector<std::string> long_option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options({})) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// The parser's complaint in our words: one line, and where to look.
+std::string usage_message(const CLI::App& app,
+                          const CLI::ParseError& error,
+                          std::string_view help) {
+  std::string message = error.what();
+  if (const std::vector<std::string> extra = app.remaining(); !extra.empty()) {
+    const bool is_option = extra.front().starts_with("-");
+    message = fmt::format("unexpected {} '{}'", is_option ? "option" : "argument", extra.front());
+    if (const auto meant = suggest(extra.front(), long_option_names(app)); meant && is_option) {
+      return fmt::format("{}; did you mean '{}'?", message, *meant);
+    }
+  }
+  while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
+  return fmt::format("{}; see '{}'", message, help);
+}
+
+void parse(CLI::App& app, std::vector<std::string> arguments, std::string_view help) {
+  std::ranges::reverse(arguments);  // as CLI11 wants them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(usage_message(app, error, help));
+  }
+}
+
+std::string version_text(const Context& context) {
+  if (!context.is_json) return "headroom " HEADROOM_VERSION "\n";
+  nlohmann::ordered_json json;
+  json["schema"] = 1;
+  json["command"] = "version";
+  json["version"] = HEADROOM_VERSION;
+  return json.dump(2) + "\n";
+}
+
+// No command: --version, --help, or nothing at all.
+ExitCode run_bare(const CLI::App& app, const Globals& globals, const Context& context) {
+  if (globals.wants_version) {
+    context.print(version_text(context));
+    return ExitCode::kDone;
+  }
+  if (globals.wants_help) {
+    context.print(program_help(app, context));
+    return ExitCode::kDone;
+  }
+  throw UsageError(
+      fmt::format("no command; commands: {}; see '{} --help'", command_names(), context.called_as));
+}
+
+ExitCode run(std::vector<std::string> arguments, const std::string& called) {
+  const Command* command = choose_command(arguments);
+  Globals globals;
+  CLI::App app;
+  RunFunction run_command;
+  if (command != nullptr) {
+    app.description(std::string(command->summary));
+    run_command = command->add(app);
+  }
+  add_globals(app, globals);
+  parse(
+      app,
+      std::move(arguments),
+      command == nullptr ? called + " --help" : fmt::format("{} {} --help", called, command->name));
+  const Context context = make_context(globals, called);
+  if (command == nullptr || globals.wants_version) return run_bare(app, globals, context);
+  if (globals.wants_help) {
+    context.print(command_help(*command, app, context));
+    return ExitCode::kDone;
+  }
+  return run_command(context);
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) noexcept {
+  const Context plain;
+  const auto fail = [&](std::string_view line, ExitCode code) {
+    try {
+      plain.say(line);
+    } catch (...) {
+      // Nowhere to say it, or no memory to say it with: the status remains.
+    }
+    return static_cast<int>(code);
+  };
+  try {
+    occupy_standard_streams();
+    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    return static_cast<int>(run(std::move(arguments), called_as(argc, argv)));
+  } catch (const UsageError& error) {
+    return fail(error.what(), ExitCode::kWrongUsage);
+  } catch (const std::bad_alloc& error) {
+    // Derived ones, an allocator's out-of-memory report, have more to say than "std::bad_alloc".
+    const bool is_plain = typeid(error) == typeid(std::bad_alloc);
+    return fail(is_plain ? "out of host memory" : error.what(), ExitCode::kCouldNot);
+  } catch (const std::exception& error) {
+    return fail(error.what(), ExitCode::kCouldNot);
+  } catch (...) {
+    return fail("an error of unknown kind; please report it", ExitCode::kCouldNot);
+  }
+}
+
+}  // namespace headroom::cli

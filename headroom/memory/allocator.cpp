@@ -1,0 +1,514 @@
+#include "headroom/memory/allocator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <unordered_map>
+#include <utility>
+
+#include "headroom/base/checked.h"
+#include "headroom/base/error.h"
+
+namespace headroom::memory {
+
+using device::DeviceResult;
+using device::DeviceStatus;
+using device::StatusCode;
+
+struct Allocator::Callbacks {
+  CallbackId next = 1;
+  std::vector<std::pair<CallbackId, std::function<bool()>>> on_free;
+  std::vector<std::pair<CallbackId, std::function<void(const OutOfMemoryReport&)>>> on_oom;
+};
+
+Allocator::Allocator(device::Device& device)
+    : device_(device), callbacks_(std::make_unique<Callbacks>()) {}
+
+Allocator::~Allocator() = default;
+
+// --- Blocks --------------------------------------------------------------------------------------
+
+AllocationResult<DeviceAddress> Allocator::try_allocate(std::uint64_t size_bytes,
+                                                        StreamId stream) noexcept {
+  if (size_bytes == 0) return DeviceAddress{0};
+  try {
+    if (size_bytes < device::kAbsurdSize) return do_allocate(size_bytes, stream);
+    std::unique_lock lock(mutex_);
+    return Unexpected(fail(lock,
+                           {.reason = FailureReason::kTooLarge,
+                            .asked_bytes = size_bytes,
+                            .rounded_bytes = size_bytes,
+                            .segment_bytes = size_bytes,
+                            .stream = stream}));
+  } catch (...) {
+    return Unexpected(
+        AllocationFailure{.reason = FailureReason::kDevice,
+                          .status = {.code = StatusCode::kOutOfHostMemory, .call = "allocate"}});
+  }
+}
+
+DeviceAddress Allocator::allocate(std::uint64_t size_bytes, StreamId stream) {
+  auto result = try_allocate(size_bytes, stream);
+  if (result) [[likely]] {
+    return *result;
+  }
+  const AllocationFailure& failure = result.error();
+  if (failure.reason == FailureReason::kDevice) throw Error(to_string(failure.status));
+  if (failure.report == nullptr) throw std::bad_alloc();
+  throw OutOfMemory(failure.report);
+}
+
+DeviceResult<void> Allocator::try_free(DeviceAddress address) noexcept {
+  if (address == 0) return {};
+  try {
+    return do_free(address);
+  } catch (...) {
+    return Unexpected(DeviceStatus{.code = StatusCode::kOutOfHostMemory, .call = "free"});
+  }
+}
+
+void Allocator::free(DeviceAddress address) noexcept {
+  const auto freed = try_free(address);
+  if (freed) return;
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_first = misuses_++ == 0;
+  }
+  if (!is_first) return;
+  try {
+    std::fprintf(stderr,
+                 "headroom: %s; further mistakes of this kind are only counted\n",
+                 to_string(freed.error()).c_str());
+  } catch (...) {  // No memory for the message: the count has it.
+    return;
+  }
+}
+
+DeviceResult<void> Allocator::record_stream(DeviceAddress address, StreamId stream) noexcept {
+  if (address == 0) return {};
+  try {
+    return do_record_stream(address, stream);
+  } catch (...) {
+    return Unexpected(DeviceStatus{.code = StatusCode::kOutOfHostMemory, .call = "record_stream"});
+  }
+}
+
+void Allocator::process_events() noexcept {
+  try {
+    do_process_events();
+  } catch (...) {  // What did not complete now completes with the next allocation.
+    return;
+  }
+}
+
+std::optional<BlockInfo> Allocator::find_block(DeviceAddress address) const {
+  const std::lock_guard lock(mutex_);
+  return find_block_locked(address);
+}
+
+// --- Limits --------------------------------------------------------------------------------------
+
+void Allocator::set_limit(std::optional<std::uint64_t> limit_bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  limit_ = limit_bytes;
+}
+
+std::optional<std::uint64_t> Allocator::limit() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+void Allocator::set_memory_fraction(double fraction) {
+  if (!(fraction >= 0 && fraction <= 1)) {
+    throw InvalidArgument("set_memory_fraction: the share of the device must be from 0 to 1, not " +
+                          std::to_string(fraction));
+  }
+  const std::optional<std::uint64_t> bytes = limit_for_fraction(fraction);
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+
+double Allocator::memory_fraction() const noexcept {
+  const std::optional<std::uint64_t> bytes = limit();
+  if (!bytes) return 1.0;
+  return static_cast<double>(*bytes) / static_cast<double>(device_.properties().total_bytes);
+}
+
+std::optional<std::uint64_t> Allocator::limit_for_fraction(double fraction) const {
+  if (fraction == 1.0) return std::nullopt;
+  const auto total = static_cast<double>(device_.properties().total_bytes);
+  return static_cast<std::uint64_t>(std::llround(fraction * total));
+}
+
+bool Allocator::limit_allows(std::uint64_t size_bytes) const noexcept {
+  if (!limit_) return true;
+  const std::optional<std::uint64_t> then = checked_add(reserved_bytes(), size_bytes);
+  return then && *then <= *limit_;
+}
+
+// --- Cached memory and pools ---------------------------------------------------------------------
+
+std::uint64_t Allocator::empty_cache() noexcept {
+  try {
+    return do_empty_cache();
+  } catch (...) {  // What could not be given back is still cached.
+    return 0;
+  }
+}
+
+std::uint64_t Allocator::trim(std::uint64_t keep_bytes) noexcept {
+  try {
+    return do_trim(keep_bytes);
+  } catch (...) {  // What could not be given back is still cached.
+    return 0;
+  }
+}
+
+AllocationResult<std::uint64_t> Allocator::reserve(std::optional<std::uint64_t> size_bytes,
+                                                   StreamId stream) noexcept {
+  if (size_bytes && *size_bytes == 0) return std::uint64_t{0};
+  try {
+    return do_reserve(size_bytes, stream);
+  } catch (...) {
+    return Unexpected(
+        AllocationFailure{.reason = FailureReason::kDevice,
+                          .status = {.code = StatusCode::kOutOfHostMemory, .call = "reserve"}});
+  }
+}
+
+PoolId Allocator::new_pool_id() noexcept {
+  const std::lock_guard lock(mutex_);
+  return {.graph = 0, .user = next_pool_++};
+}
+
+void Allocator::begin_allocate_to_pool(PoolId id, StreamFilter filter) {
+  if (id.is_default()) {
+    throw InvalidArgument(
+        "begin_allocate_to_pool: (0, 0) is the default pool; new_pool_id() "
+        "makes an id for a private one");
+  }
+  if (!filter) filter = [](StreamId) { return true; };
+  do_begin_allocate_to_pool(id, std::move(filter));
+}
+
+void Allocator::end_allocate_to_pool(PoolId id) { do_end_allocate_to_pool(id); }
+
+void Allocator::release_pool(PoolId id) { do_release_pool(id); }
+
+// --- What happened -------------------------------------------------------------------------------
+
+void Allocator::emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept {
+  const std::uint64_t sequence = sequence_++;
+  if (sink_ == nullptr) [[likely]] {
+    return;
+  }
+  sink_->record({.action = action,
+                 .category = block.context.category,
+                 .annotation = block.context.annotation,
+                 .address = block.address,
+                 .size_bytes = size_bytes,
+                 .stream = block.stream,
+                 .pool = block.pool,
+                 .sequence = sequence});
+}
+
+void Allocator::note_alloc(const BlockNote& block) noexcept {
+  const bool small = block.is_small;
+  stats_.allocation.increase(small, 1);
+  stats_.allocated_bytes.increase(small, block.size_bytes);
+  stats_.active.increase(small, 1);
+  stats_.active_bytes.increase(small, block.size_bytes);
+  stats_.requested_bytes.increase(small, block.requested_bytes);
+  stats_.live_bytes.increase(round_up(block.requested_bytes, kMinBlockBytes));
+  stats_.category_bytes[static_cast<std::size_t>(block.context.category)].increase(
+      block.size_bytes);
+  running_.allocated = std::max(running_.allocated, stats_.allocated_bytes.all.current);
+  running_.live = std::max(running_.live, stats_.live_bytes.current);
+  emit(Action::kAlloc, block, block.requested_bytes);
+}
+
+void Allocator::note_free_requested(const BlockNote& block) noexcept {
+  const bool small = block.is_small;
+  stats_.allocation.decrease(small, 1);
+  stats_.allocated_bytes.decrease(small, block.size_bytes);
+  stats_.category_bytes[static_cast<std::size_t>(block.context.category)].decrease(
+      block.size_bytes);
+  emit(Action::kFreeRequested, block, block.requested_bytes);
+}
+
+void Allocator::note_free_completed(const BlockNote& block) noexcept {
+  const bool small = block.is_small;
+  stats_.active.decrease(small, 1);
+  stats_.active_bytes.decrease(small, block.size_bytes);
+  stats_.requested_bytes.decrease(small, block.requested_bytes);
+  stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
+  emit(Action::kFreeCompleted, block, block.requested_bytes);
+}
+
+void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept {
+  const bool small = segment.is_small;
+  switch (action) {
+    case Action::kSegmentAlloc:
+      stats_.segment.increase(small, 1);
+      [[fallthrough]];
+    case Action::kSegmentMap:
+      stats_.reserved_bytes.increase(small, segment.size_bytes);
+      ++stats_.num_device_alloc;
+      break;
+    case Action::kSegmentFree:
+      stats_.segment.decrease(small, 1);
+      [[fallthrough]];
+    default:
+      stats_.reserved_bytes.decrease(small, segment.size_bytes);
+      ++stats_.num_device_free;
+  }
+  running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
+  emit(action,
+       {.address = segment.address, .stream = segment.stream, .pool = segment.pool},
+       segment.size_bytes);
+}
+
+bool Allocator::run_free_callbacks(std::unique_lock<std::mutex>& lock) noexcept {
+  if (callbacks_->on_free.empty()) return false;
+  bool freed = false;
+  try {
+    const auto callbacks = callbacks_->on_free;
+    lock.unlock();
+    for (const auto& [id, callback] : callbacks) freed = callback() || freed;
+  } catch (...) {
+    // A callback that throws has freed nothing we know of.
+    std::fputs("headroom: a free-memory callback threw; it is ignored\n", stderr);
+  }
+  if (!lock.owns_lock()) lock.lock();
+  return freed;
+}
+
+AllocationFailure Allocator::fail(std::unique_lock<std::mutex>& lock,
+                                  const FailedRequest& request) noexcept {
+  AllocationFailure failure{.reason = request.reason, .status = request.status};
+  if (request.reason == FailureReason::kDevice) return failure;
+  if (request.reason == FailureReason::kOutOfMemory) {
+    // PyTorch's `oom` entry carries the device's free bytes in the address field.
+    const auto info = device_.memory_info();
+    ++stats_.num_ooms;
+    emit(Action::kOutOfMemory,
+         {.address = info ? info->free_bytes : 0, .stream = request.stream},
+         request.rounded_bytes);
+  }
+  try {
+    failure.report = report_for(request, lock);
+    const auto callbacks = [this] {
+      const std::lock_guard guard(mutex_);
+      return callbacks_->on_oom;
+    }();
+    for (const auto& [id, callback] : callbacks) callback(*failure.report);
+  } catch (const std::bad_alloc&) {
+    // The failure stands without its report.
+  } catch (...) {
+    std::fputs("headroom: an out-of-memory callback threw; it is ignored\n", stderr);
+  }
+  return failure;
+}
+
+// --- Reports -------------------------------------------------------------------------------------
+
+Statistics Allocator::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Allocator::reset_peak_statistics() noexcept {
+  const std::lock_guard lock(mutex_);
+  stats_.reset_peak();
+}
+
+void Allocator::reset_accumulated_statistics() noexcept {
+  const std::lock_guard lock(mutex_);
+  stats_.reset_accumulated();
+}
+
+std::uint64_t Allocator::misuse_count() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return misuses_;
+}
+
+namespace {
+
+std::vector<SiteBytes> sum_by_site(const std::unordered_map<AnnotationId, SiteBytes>& by_id) {
+  std::vector<SiteBytes> sites;
+  for (const auto& [id, bytes] : by_id) {
+    sites.push_back(bytes);
+    sites.back().site = id == 0 ? "(no annotation)" : annotation_path(id);
+  }
+  std::ranges::sort(sites, [](const SiteBytes& a, const SiteBytes& b) {
+    return a.size_bytes != b.size_bytes ? a.size_bytes > b.size_bytes : a.site < b.site;
+  });
+  return sites;
+}
+
+}  // namespace
+
+Account Allocator::account_for(const FailedRequest& request,
+                               std::unique_lock<std::mutex>& lock,
+                               CoreAccount* core) const {
+  Account account{.device = device_.id(),
+                  .total_bytes = device_.properties().total_bytes,
+                  .limit_bytes = limit_,
+                  .asked_bytes = request.asked_bytes,
+                  .segment_asked_bytes = request.segment_bytes,
+                  .asked_stream = request.stream};
+  const CoreAccount cached = core_account(request.stream);
+  if (core != nullptr) *core = cached;
+  account.cached_stream_bytes = cached.cached_stream_bytes;
+  account.cached_hard_bytes = cached.cached_hard_bytes;
+  account.cached_soft_bytes = cached.cached_soft_bytes;
+  account.largest_cached_bytes = cached.largest_cached_bytes;
+  account.is_expandable = cached.is_expandable;
+  account.pending_bytes = static_cast<std::uint64_t>(stats_.active_bytes.all.current -
+                                                     stats_.allocated_bytes.all.current);
+  std::unordered_map<AnnotationId, SiteBytes> sites;
+  for (const LiveBlock& block : live_blocks()) {
+    account.live_bytes[static_cast<std::size_t>(block.context.category)] += block.requested_bytes;
+    account.rounding_bytes += block.size_bytes - block.requested_bytes;
+    SiteBytes& site = sites[block.context.annotation];
+    site.size_bytes += block.requested_bytes;
+    ++site.blocks;
+  }
+  // Read while nobody can allocate, so that the lines belong to one moment.
+  const auto info = device_.memory_info();
+  const auto processes = device_.processes();
+  lock.unlock();
+
+  account.sites = sum_by_site(sites);
+  if (processes) account.processes = *processes;
+  account.free_bytes = info ? info->free_bytes : 0;
+  for (const device::ProcessMemory& process : account.processes) {
+    if (!process.is_self) account.other_processes_bytes += process.used_bytes;
+  }
+  // The rest of the card is what this process holds besides us: the context, libraries. Other
+  // processes are measured at another moment, so they give way first should the sum not fit.
+  const std::uint64_t known = account.reserved() + account.free_bytes;
+  const std::uint64_t rest = account.total_bytes > known ? account.total_bytes - known : 0;
+  account.other_processes_bytes = std::min(account.other_processes_bytes, rest);
+  account.outside_bytes = rest - account.other_processes_bytes;
+  return account;
+}
+
+std::shared_ptr<const OutOfMemoryReport> Allocator::report_for(const FailedRequest& request,
+                                                               std::unique_lock<std::mutex>& lock) {
+  auto report = std::make_shared<OutOfMemoryReport>();
+  CoreAccount core{};
+  report->account = account_for(request, lock, &core);
+  report->explanation = explain(report->account);
+  report->is_rejection = request.reason == FailureReason::kRejected;
+  report->pytorch_text = pytorch_text(report->account, core, request);
+  report->text = to_text(report->account, report->explanation);
+  return report;
+}
+
+Account Allocator::account() const {
+  std::unique_lock lock(mutex_);
+  return account_for({}, lock, nullptr);
+}
+
+std::vector<SegmentInfo> Allocator::segments() const {
+  const std::lock_guard lock(mutex_);
+  return segments_locked();
+}
+
+std::optional<std::string> Allocator::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  const Statistics& s = stats_;
+  const std::int64_t allocated = s.allocated_bytes.all.current;
+  if (!(0 <= allocated && allocated <= s.active_bytes.all.current &&
+        s.active_bytes.all.current <= s.reserved_bytes.all.current)) {
+    return "allocated <= active <= reserved does not hold";
+  }
+  std::int64_t by_category = 0;
+  for (const Stat& stat : s.category_bytes) by_category += stat.current;
+  if (by_category != allocated) return "the categories do not sum up to allocated";
+  for (const StatArray* array : {&s.allocation,
+                                 &s.segment,
+                                 &s.active,
+                                 &s.inactive_split,
+                                 &s.allocated_bytes,
+                                 &s.reserved_bytes,
+                                 &s.active_bytes,
+                                 &s.inactive_split_bytes,
+                                 &s.requested_bytes}) {
+    if (array->all.current != array->small_pool.current + array->large_pool.current) {
+      return "a statistic is not the sum of its pools";
+    }
+  }
+  return check_core_invariants();
+}
+
+// --- Who is told ---------------------------------------------------------------------------------
+
+void Allocator::set_sink(EventSink* sink) noexcept {
+  const std::lock_guard lock(mutex_);
+  sink_ = sink;
+}
+
+Allocator::CallbackId Allocator::add_free_callback(std::function<bool()> callback) {
+  const std::lock_guard lock(mutex_);
+  callbacks_->on_free.emplace_back(callbacks_->next, std::move(callback));
+  return callbacks_->next++;
+}
+
+Allocator::CallbackId Allocator::add_out_of_memory_callback(
+    std::function<void(const OutOfMemoryReport&)> callback) {
+  const std::lock_guard lock(mutex_);
+  callbacks_->on_oom.emplace_back(callbacks_->next, std::move(callback));
+  return callbacks_->next++;
+}
+
+void Allocator::remove_callback(CallbackId id) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto has_id = [id](const auto& entry) { return entry.first == id; };
+  std::erase_if(callbacks_->on_free, has_id);
+  std::erase_if(callbacks_->on_oom, has_id);
+}
+
+// --- Peak scopes ---------------------------------------------------------------------------------
+
+void Allocator::fold_peaks() noexcept {
+  for (PeakScope* scope : scopes_) {
+    scope->peaks_.allocated = std::max(scope->peaks_.allocated, running_.allocated);
+    scope->peaks_.reserved = std::max(scope->peaks_.reserved, running_.reserved);
+    scope->peaks_.live = std::max(scope->peaks_.live, running_.live);
+  }
+  running_ = {.allocated = stats_.allocated_bytes.all.current,
+              .reserved = stats_.reserved_bytes.all.current,
+              .live = stats_.live_bytes.current};
+}
+
+PeakScope::PeakScope(Allocator& allocator) : allocator_(allocator) {
+  const std::lock_guard lock(allocator_.mutex_);
+  allocator_.fold_peaks();
+  peaks_ = allocator_.running_;
+  allocator_.scopes_.push_back(this);
+}
+
+PeakScope::~PeakScope() {
+  const std::lock_guard lock(allocator_.mutex_);
+  allocator_.fold_peaks();
+  std::erase(allocator_.scopes_, this);
+}
+
+Allocator::Peaks PeakScope::read() const {
+  const std::lock_guard lock(allocator_.mutex_);
+  allocator_.fold_peaks();
+  return peaks_;
+}
+
+std::uint64_t PeakScope::peak_allocated() const {
+  return static_cast<std::uint64_t>(read().allocated);
+}
+std::uint64_t PeakScope::peak_reserved() const {
+  return static_cast<std::uint64_t>(read().reserved);
+}
+std::uint64_t PeakScope::peak_live() const { return static_cast<std::uint64_t>(read().live); }
+
+}  // namespace headroom::memory

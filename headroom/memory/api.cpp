@@ -1,0 +1,180 @@
+#include "headroom/memory/api.h"
+
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "headroom/base/error.h"
+#include "headroom/device/registry.h"
+#include "headroom/memory/caching/caching_allocator.h"
+
+namespace headroom {
+namespace {
+
+using device::Device;
+using device::DeviceId;
+using device::DeviceKind;
+using memory::AllocatorConfig;
+using memory::CachingAllocator;
+
+// The allocators of this process, one per device that was asked for.
+class Allocators {
+ public:
+  CachingAllocator& of(Device& device) {
+    const std::lock_guard lock(mutex_);
+    if (CachingAllocator* known = find(device)) return *known;
+    if (!config_) config_ = read_environment();
+    allocators_.push_back(
+        std::make_unique<CachingAllocator>(device, memory::CachingOptions{.config = *config_}));
+    return *allocators_.back();
+  }
+
+  CachingAllocator* existing(Device& device) {
+    const std::lock_guard lock(mutex_);
+    return find(device);
+  }
+
+  void empty_caches() {
+    for (CachingAllocator* allocator : all()) allocator->empty_cache();
+  }
+
+  void configure(std::string_view settings) {
+    const std::lock_guard lock(mutex_);
+    if (!config_) config_ = read_environment();
+    auto parsed = memory::parse_config(settings, {.base = *config_});
+    if (!parsed) throw InvalidArgument("set_allocator_settings: " + parsed.error());
+    config_ = std::move(parsed->config);
+    for (const auto& allocator : allocators_) allocator->configure(*config_);
+  }
+
+ private:
+  static AllocatorConfig read_environment() {
+    auto parsed = memory::config_from_environment();
+    if (!parsed) throw InvalidArgument(parsed.error());
+    for (const std::string& warning : parsed->warnings) {
+      std::fprintf(stderr, "headroom: %s\n", warning.c_str());
+    }
+    return std::move(parsed->config);
+  }
+
+  CachingAllocator* find(const Device& device) const {
+    for (const auto& allocator : allocators_) {
+      if (&allocator->device() == &device) return allocator.get();
+    }
+    return nullptr;
+  }
+
+  std::vector<CachingAllocator*> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<CachingAllocator*> out;
+    for (const auto& allocator : allocators_) out.push_back(allocator.get());
+    return out;
+  }
+
+  std::mutex mutex_;
+  std::optional<AllocatorConfig> config_;
+  std::vector<std::unique_ptr<CachingAllocator>> allocators_;
+};
+
+// Never destroyed: memory may be freed until the very end of the process.
+Allocators& allocators() {
+  static Allocators& instance = *new Allocators;
+  return instance;
+}
+
+thread_local std::optional<DeviceId> current;
+
+DeviceId first_device() {
+  const bool has_gpu = device::registry().count(DeviceKind::kCuda) > 0;
+  return {.kind = has_gpu ? DeviceKind::kCuda : DeviceKind::kCpu, .index = 0};
+}
+
+memory::Statistics statistics_of(WhichDevice which) {
+  CachingAllocator* known = allocators().existing(which.resolve());
+  return known == nullptr ? memory::Statistics{} : known->statistics();
+}
+
+std::uint64_t bytes(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+}  // namespace
+
+WhichDevice::WhichDevice(const char* name) : by_(By::kId) {
+  const auto parsed = device::parse_device_id(name);
+  if (!parsed) throw InvalidArgument(parsed.error());
+  id_ = *parsed;
+}
+
+Device& WhichDevice::resolve() const {
+  DeviceId id = id_;
+  if (by_ != By::kId) id = current_device();
+  if (by_ == By::kIndex) id.index = index_;
+  const auto found = device::registry().find(id);
+  if (!found) throw InvalidArgument(found.error());
+  return **found;
+}
+
+int device_count() { return device::registry().count(current_device().kind); }
+
+void set_device(WhichDevice which) { current = which.resolve().id(); }
+
+DeviceId current_device() {
+  if (!current) current = first_device();
+  return *current;
+}
+
+memory::Allocator& allocator(WhichDevice which) { return allocators().of(which.resolve()); }
+
+std::uint64_t memory_allocated(WhichDevice which) {
+  return bytes(statistics_of(which).allocated_bytes.all.current);
+}
+
+std::uint64_t max_memory_allocated(WhichDevice which) {
+  return bytes(statistics_of(which).allocated_bytes.all.peak);
+}
+
+std::uint64_t memory_reserved(WhichDevice which) {
+  return bytes(statistics_of(which).reserved_bytes.all.current);
+}
+
+std::uint64_t max_memory_reserved(WhichDevice which) {
+  return bytes(statistics_of(which).reserved_bytes.all.peak);
+}
+
+void reset_peak_memory_stats(WhichDevice which) { allocator(which).reset_peak_statistics(); }
+
+void reset_accumulated_memory_stats(WhichDevice which) {
+  allocator(which).reset_accumulated_statistics();
+}
+
+std::map<std::string, std::int64_t> memory_stats(WhichDevice which) {
+  CachingAllocator* known = allocators().existing(which.resolve());
+  if (known == nullptr) return {};
+  return memory::flatten(known->statistics());
+}
+
+std::string memory_summary(WhichDevice which, bool abbreviated) {
+  return memory::memory_summary(statistics_of(which), which.resolve().id().index, abbreviated);
+}
+
+void empty_cache() { allocators().empty_caches(); }
+
+void set_per_process_memory_fraction(double fraction, WhichDevice which) {
+  allocator(which).set_memory_fraction(fraction);
+}
+
+double get_per_process_memory_fraction(WhichDevice which) {
+  return allocator(which).memory_fraction();
+}
+
+void set_allocator_settings(std::string_view settings) { allocators().configure(settings); }
+
+device::MemoryInfo mem_get_info(WhichDevice which) {
+  const auto info = which.resolve().memory_info();
+  if (!info) throw Error(to_string(info.error()));
+  return *info;
+}
+
+}  // namespace headroom

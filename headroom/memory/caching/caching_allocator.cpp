@@ -1,0 +1,203 @@
+#include "headroom/memory/caching/caching_allocator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "headroom/base/checked.h"
+#include "headroom/base/error.h"
+#include "headroom/memory/internal/caching_state.h"
+
+namespace headroom::memory {
+
+using internal::BlockPool;
+using internal::CachingState;
+
+CachingAllocator::CachingAllocator(device::Device& device, CachingOptions options)
+    : Allocator(device), state_(std::make_unique<CachingState>()) {
+  state_->config = std::move(options.config);
+  state_->version = options.version;
+  if (state_->config.max_split_bytes != AllocatorConfig::kUnlimited) {
+    stats_.max_split_size = static_cast<std::int64_t>(state_->config.max_split_bytes);
+  }
+  if (state_->config.memory_fraction != 1.0) set_memory_fraction(state_->config.memory_fraction);
+}
+
+CachingAllocator::~CachingAllocator() {
+  set_sink(nullptr);
+  try {
+    const std::lock_guard lock(mutex_);
+    CachingState& s = *state_;
+    s.scopes.clear();
+    s.captures = 0;
+    for (auto& [id, pool] : s.private_pools) pool->use_count = 0;
+    // Blocks still held go back with the rest; their holders have outlived the allocator.
+    std::vector<Block*> held;
+    s.active.for_each([&](Block& block) {
+      if (block.is_allocated) held.push_back(&block);
+    });
+    for (Block* block : held) {
+      block->is_allocated = false;
+      note_free_requested(note_of(*block));
+      record_uses(*block);
+    }
+    release_cached(std::nullopt);
+  } catch (...) {  // Without host memory the device keeps what we could not give back.
+    return;
+  }
+}
+
+AllocatorConfig CachingAllocator::config() const {
+  const std::lock_guard lock(mutex_);
+  return state_->config;
+}
+
+PyTorchVersion CachingAllocator::version() const noexcept { return state_->version; }
+
+void CachingAllocator::configure(const AllocatorConfig& config) {
+  const std::lock_guard lock(mutex_);
+  state_->config = config;
+}
+
+void CachingAllocator::configure(std::string_view text) {
+  const auto parsed = parse_config(text, {.version = version(), .base = config()});
+  if (!parsed) throw InvalidArgument(parsed.error());
+  configure(parsed->config);
+}
+
+std::optional<std::uint64_t> CachingAllocator::limit_for_fraction(double fraction) const {
+  // 2.9 keeps a limit for an explicit 1.0; rounding came with 2.13.
+  if (fraction == 1.0 && state_->version >= kPyTorch210) return std::nullopt;
+  const double bytes = fraction * static_cast<double>(device_.properties().total_bytes);
+  return static_cast<std::uint64_t>(state_->version >= kPyTorch213 ? std::round(bytes) : bytes);
+}
+
+// Until 2.12 any open pool scope counted as a capture.
+bool CachingAllocator::is_capturing() const noexcept {
+  if (state_->version < kPyTorch213 && !state_->scopes.empty()) return true;
+  return state_->captures > 0;
+}
+
+void CachingAllocator::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  ++state_->captures;
+}
+
+void CachingAllocator::end_capture() {
+  const std::lock_guard lock(mutex_);
+  if (state_->captures == 0) throw InvalidArgument("end_capture: no capture is under way");
+  --state_->captures;
+}
+
+// --- Private pools -------------------------------------------------------------------------------
+
+void CachingAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
+  const std::lock_guard lock(mutex_);
+  CachingState& s = *state_;
+  for (const internal::Scope& scope : s.scopes) {
+    if (scope.id == id) {
+      throw InvalidArgument("begin_allocate_to_pool: the pool is open already; end it first");
+    }
+  }
+  auto found = s.private_pools.find(id);
+  if (found != s.private_pools.end() && found->second->use_count == 0) {
+    throw InvalidArgument(
+        "begin_allocate_to_pool: the pool was released; new_pool_id() makes another");
+  }
+  s.scopes.reserve(s.scopes.size() + 1);
+  if (found == s.private_pools.end()) {
+    auto pool = std::make_unique<internal::PrivatePool>();
+    pool->id = id;
+    pool->small.owner = pool.get();
+    pool->large.owner = pool.get();
+    s.private_pools.emplace(id, std::move(pool));
+  } else {
+    ++found->second->use_count;
+  }
+  s.scopes.push_back({.id = id, .filter = std::move(filter)});
+}
+
+void CachingAllocator::do_end_allocate_to_pool(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  if (std::erase_if(state_->scopes, [&](const internal::Scope& s) { return s.id == id; }) == 0) {
+    throw InvalidArgument("end_allocate_to_pool: the pool is not open");
+  }
+}
+
+void CachingAllocator::do_release_pool(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = state_->private_pools.find(id);
+  if (found == state_->private_pools.end() || found->second->use_count == 0) {
+    throw InvalidArgument("release_pool: there is no such pool, or it was released before");
+  }
+  --found->second->use_count;
+}
+
+// --- Taking memory ahead -------------------------------------------------------------------------
+
+AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
+    std::optional<std::uint64_t> size_bytes, StreamId stream) {
+  std::unique_lock lock(mutex_);
+  if (auto known = check_stream(stream); !known) {
+    return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = known.error()}));
+  }
+  prepare();
+  BlockPool& pool = state_->large;
+  const std::uint64_t step =
+      uses_expandable(pool) ? state_->config.large_segment_bytes : kSegmentRoundingBytes;
+  std::uint64_t wanted = 0;
+  if (size_bytes) {
+    const auto rounded = checked_round_up(*size_bytes, step);
+    wanted = rounded && *rounded < device::kAbsurdSize ? *rounded : device::kAbsurdSize;
+  } else {
+    const auto info = device_.memory_info();
+    if (!info) {
+      return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = info.error()}));
+    }
+    const std::uint64_t reserved = reserved_bytes();
+    wanted = info->free_bytes;
+    if (limit_is_set()) {
+      wanted = std::min(wanted, limit_value() > reserved ? limit_value() - reserved : 0);
+    }
+    wanted = round_down(wanted, step);
+  }
+
+  // A block at or above max_split_size would serve nothing smaller, so take pieces below it.
+  std::uint64_t piece = wanted;
+  const std::uint64_t max_split = state_->config.max_split_bytes;
+  if (max_split != AllocatorConfig::kUnlimited)
+    piece = std::min(piece, round_down(max_split - 1, step));
+  std::uint64_t taken = 0;
+  Grown grown{};
+  while (taken < wanted && piece >= step) {
+    const Request request{.asked = piece,
+                          .rounded = std::min(piece, wanted - taken),
+                          .segment = std::min(piece, wanted - taken),
+                          .stream = stream,
+                          .pool = &pool,
+                          .index = &pool.index_of(stream)};
+    request.index->prepare(1);
+    grown = grow(lock, request, /*is_retry=*/false);
+    if (grown.outcome == Growth::kDone) {
+      insert_free(*grown.block);
+      taken += request.segment;
+      prepare();
+    } else if (size_bytes) {
+      break;  // all or an error
+    } else {
+      piece = round_down(piece / 2, step);  // the device is in pieces itself
+    }
+  }
+  if (!size_bytes || taken == wanted) return taken;
+  const FailureReason reason =
+      grown.outcome == Growth::kDeviceFailed ? FailureReason::kDevice : FailureReason::kOutOfMemory;
+  return Unexpected(fail(lock,
+                         {.reason = reason,
+                          .status = grown.status,
+                          .asked_bytes = *size_bytes,
+                          .rounded_bytes = wanted,
+                          .segment_bytes = wanted - taken,
+                          .stream = stream}));
+}
+
+}  // namespace headroom::memory

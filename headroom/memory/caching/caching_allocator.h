@@ -1,0 +1,179 @@
+// CachingAllocator: PyTorch's caching allocator, decision for decision.
+//
+// Given the same requests, settings and addresses from the device, every allocation lands where
+// PyTorch puts it and every segment is taken and given back when PyTorch does. The version says
+// which release is meant where releases differ.
+//
+//   CachingAllocator allocator(device, {.version = kPyTorch211});
+//   allocator.configure("max_split_size_mb:128");
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headroom/memory/allocator.h"
+#include "headroom/memory/config.h"
+
+namespace headroom::memory {
+
+namespace internal {
+struct Block;
+struct BlockPool;
+struct CachingState;
+struct ExpandableSegment;
+class FreeIndex;
+struct FreeKey;
+struct FreePosition;
+struct PendingFree;
+struct PrivatePool;
+}  // namespace internal
+
+struct CachingOptions {
+  AllocatorConfig config{};
+  PyTorchVersion version{};
+};
+
+class CachingAllocator final : public Allocator {
+ public:
+  // The device outlives the allocator. config.memory_fraction sets the first limit.
+  explicit CachingAllocator(device::Device& device, CachingOptions options = {});
+  // Gives everything back, blocks that are still held included.
+  ~CachingAllocator() override;
+
+  [[nodiscard]] std::string_view policy() const noexcept override { return "pytorch"; }
+  [[nodiscard]] AllocatorConfig config() const;
+  [[nodiscard]] PyTorchVersion version() const noexcept;
+
+  // Changes the settings at run time, as torch.cuda.memory._set_allocator_settings does: cached
+  // blocks stay as they are, and the limit stays whatever the fraction says.
+  void configure(const AllocatorConfig& config);
+  // Reads `text` strictly. Throws InvalidArgument with what is wrong; then nothing has changed.
+  void configure(std::string_view text);
+
+  // Whether the cache alone would serve the request now. Changes nothing.
+  [[nodiscard]] bool can_serve_from_cache(std::uint64_t size_bytes, StreamId stream) const;
+
+  // A graph capture is under way on this device: nothing waits and nothing is given back.
+  void begin_capture();
+  void end_capture();
+
+  // Takes over segments that the device holds already, with their blocks, on an unused allocator
+  // (a history that starts in the middle). Blocks that are pending count as allocated.
+  // kInvalidArgument when blocks do not tile their segment; then nothing has changed.
+  device::DeviceResult<void> restore(std::span<const SegmentInfo> segments);
+
+ protected:
+  AllocationResult<DeviceAddress> do_allocate(std::uint64_t size_bytes, StreamId stream) override;
+  device::DeviceResult<void> do_free(DeviceAddress address) override;
+  device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) override;
+  void do_process_events() override;
+  std::uint64_t do_empty_cache() override;
+  std::uint64_t do_trim(std::uint64_t keep_bytes) override;
+  AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
+                                             StreamId stream) override;
+  void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
+  void do_end_allocate_to_pool(PoolId id) override;
+  void do_release_pool(PoolId id) override;
+  [[nodiscard]] std::optional<std::uint64_t> limit_for_fraction(double fraction) const override;
+  [[nodiscard]] std::string pytorch_text(const Account& account,
+                                         const CoreAccount& core,
+                                         const FailedRequest& request) const override;
+  [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
+  [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
+  [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
+  [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override;
+  [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
+
+ private:
+  using Block = internal::Block;
+  using BlockPool = internal::BlockPool;
+  using ExpandableSegment = internal::ExpandableSegment;
+
+  // One malloc on its way.
+  struct Request {
+    std::uint64_t asked = 0;
+    std::uint64_t rounded = 0;
+    std::uint64_t segment = 0;  // what a new segment would take
+    StreamId stream = StreamId::kDefault;
+    BlockPool* pool = nullptr;
+    internal::FreeIndex* index = nullptr;  // the pool's free blocks of the stream
+  };
+  enum class Growth : std::uint8_t { kDone, kNoRoom, kRejected, kDeviceFailed };
+  struct Grown {
+    Growth outcome = Growth::kNoRoom;
+    Block* block = nullptr;
+    device::DeviceStatus status{};
+  };
+
+  // All of these require mutex_. The malloc path, in caching/allocate.cpp:
+  [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
+  void prepare();
+  [[nodiscard]] Request make_request(std::uint64_t size_bytes, StreamId stream);
+  [[nodiscard]] BlockPool& route(std::uint64_t rounded, StreamId stream) const;
+  [[nodiscard]] internal::FreePosition search(const Request& request) const;
+  [[nodiscard]] internal::FreePosition find_free_block(const Request& request);
+  [[nodiscard]] Grown allocate_slowly(std::unique_lock<std::mutex>& lock, const Request& request);
+  [[nodiscard]] Grown grow(std::unique_lock<std::mutex>& lock,
+                           const Request& request,
+                           bool is_retry);
+  [[nodiscard]] Grown take_segment(std::unique_lock<std::mutex>& lock,
+                                   std::uint64_t size_bytes,
+                                   StreamId stream,
+                                   BlockPool& pool);
+  [[nodiscard]] bool should_split(const Block& block, std::uint64_t rounded) const;
+  [[nodiscard]] Block& hand_out_cached(const Request& request, internal::FreePosition at);
+  [[nodiscard]] Block& hand_out_grown(const Request& request, Block& block);
+  [[nodiscard]] Block& hand_out(const Request& request, Block& block);
+  [[nodiscard]] Block& split(Block& block, std::uint64_t rounded);
+
+  // Free and release, in caching/release.cpp:
+  [[nodiscard]] internal::FreeKey key_of(Block& block) const noexcept;
+  void insert_free(Block& block);
+  void complete_free(Block& block);
+  [[nodiscard]] static bool can_merge(const Block& block, const Block* neighbour) noexcept;
+  std::uint64_t absorb(Block& block, Block& neighbour);
+  void merge_neighbours(Block& block);
+  void record_uses(Block& block);
+  [[nodiscard]] device::EventId record_use(StreamId stream, bool* is_done) noexcept;
+  void settle_deferred();
+  void process_pending();
+  void finish_event(const internal::PendingFree& entry);
+  void wait_for_pending();
+  void wait_for_stream(StreamId stream) noexcept;
+  bool release_segment(Block& block);
+  void release_pool_blocks(BlockPool& pool);
+  void release_cached(std::optional<PoolId> only);
+  [[nodiscard]] bool release_available(const Request& request);
+  void collect_garbage();
+  void retry_strays();
+
+  // Expandable segments, in caching/expandable.cpp:
+  [[nodiscard]] bool uses_expandable(const BlockPool& pool) const noexcept;
+  [[nodiscard]] Grown grow_expandable(const Request& request);
+  [[nodiscard]] Grown find_room(const Request& request);
+  [[nodiscard]] device::DeviceResult<void> map_block(Block& block, std::uint64_t size_bytes);
+  [[nodiscard]] device::DeviceResult<void> map_pages(ExpandableSegment& segment,
+                                                     std::size_t first,
+                                                     std::size_t last);
+  void unmap_block(Block& block);
+  void release_expandable(Block& block);
+
+  [[nodiscard]] bool is_capturing() const noexcept;
+  [[nodiscard]] bool is_pool_in_use(const internal::PrivatePool& pool) const;
+  void restore_segment(const SegmentInfo& segment);
+  [[nodiscard]] BlockNote note_of(const Block& block) const noexcept;
+  template <class Function>
+  void for_each_pool(Function&& function) const;
+  template <class Function>
+  void for_each_block(Function&& function) const;
+
+  std::unique_ptr<internal::CachingState> state_;
+};
+
+}  // namespace headroom::memory

@@ -1,0 +1,327 @@
+// What can be seen of a CachingAllocator: snapshots, the account, invariants; and restore().
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+
+#include "headroom/base/checked.h"
+#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/internal/caching_state.h"
+#include "headroom/memory/pytorch_message.h"
+
+namespace headroom::memory {
+
+using device::DeviceResult;
+using device::DeviceStatus;
+using device::StatusCode;
+using internal::BlockPool;
+
+namespace {
+
+BlockState state_of(const internal::Block& block) noexcept {
+  if (!block.is_mapped) return BlockState::kUnmapped;
+  if (block.is_allocated) return BlockState::kAllocated;
+  return block.is_free() ? BlockState::kInactive : BlockState::kPendingFree;
+}
+
+BlockInfo info_of(const internal::Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .state = state_of(block),
+          .category = block.context.category,
+          .annotation = block.context.annotation};
+}
+
+// The bytes of a free block that a flush would give back.
+std::uint64_t releasable_bytes(const internal::Block& block) noexcept {
+  if (block.expandable == nullptr) return block.is_split() ? 0 : block.size;
+  const std::uint64_t page = block.expandable->page_bytes;
+  const std::uint64_t offset = block.address - block.expandable->address;
+  const std::uint64_t first = round_up(offset, page);
+  const std::uint64_t last = round_down(offset + block.size, page);
+  return first < last ? last - first : 0;
+}
+
+}  // namespace
+
+template <class Function>
+void CachingAllocator::for_each_pool(Function&& function) const {
+  function(state_->small);
+  function(state_->large);
+  for (const auto& [id, pool] : state_->private_pools) {
+    function(pool->small);
+    function(pool->large);
+  }
+}
+
+template <class Function>
+void CachingAllocator::for_each_block(Function&& function) const {
+  state_->active.for_each(function);
+  for_each_pool([&](const BlockPool& pool) {
+    pool.for_each_free([&](const internal::FreeKey& key) { function(*key.block); });
+    for (const internal::UnmappedKey& key : pool.unmapped) function(*key.block);
+  });
+}
+
+Allocator::BlockNote CachingAllocator::note_of(const Block& block) const noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .stream = block.stream,
+          .pool = block.pool->id(),
+          .is_small = block.pool->is_small,
+          .context = block.context};
+}
+
+bool CachingAllocator::is_pool_in_use(const internal::PrivatePool& pool) const {
+  bool is_used = false;
+  state_->active.for_each([&](const Block& block) { is_used |= block.pool->owner == &pool; });
+  return is_used;
+}
+
+std::optional<BlockInfo> CachingAllocator::find_block_locked(DeviceAddress address) const {
+  const Block* block = state_->active.find(address);
+  if (block == nullptr || !block->is_allocated) return std::nullopt;
+  return info_of(*block);
+}
+
+Allocator::CoreAccount CachingAllocator::core_account(StreamId stream) const {
+  CoreAccount account{.is_expandable = state_->config.expandable_segments};
+  for_each_pool([&](const BlockPool& pool) {
+    pool.for_each_free([&](const internal::FreeKey& key) {
+      const Block& block = *key.block;
+      if (pool.owner != nullptr) account.cached_private_bytes += block.size;
+      if (block.stream != stream) {
+        account.cached_stream_bytes += block.size;
+        return;
+      }
+      const std::uint64_t soft = releasable_bytes(block);
+      account.cached_soft_bytes += soft;
+      account.cached_hard_bytes += block.size - soft;
+      account.largest_cached_bytes = std::max(account.largest_cached_bytes, block.size);
+    });
+  });
+  return account;
+}
+
+std::string CachingAllocator::pytorch_text(const Account& account,
+                                           const CoreAccount& core,
+                                           const FailedRequest& request) const {
+  if (request.reason == FailureReason::kTooLarge) return pytorch_absurd_size_message();
+  if (request.reason == FailureReason::kRejected) {
+    return pytorch_rejection_message(request.asked_bytes);
+  }
+  return pytorch_message(account,
+                         {.version = state_->version,
+                          .private_cached_bytes = core.cached_private_bytes,
+                          .expandable_reserve_bytes = state_->config.expandable_reserve_bytes});
+}
+
+std::vector<Allocator::LiveBlock> CachingAllocator::live_blocks() const {
+  std::vector<LiveBlock> blocks;
+  blocks.reserve(state_->active.size());
+  state_->active.for_each([&](const Block& block) {
+    if (!block.is_allocated) return;
+    blocks.push_back(
+        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
+  });
+  return blocks;
+}
+
+std::vector<SegmentInfo> CachingAllocator::segments_locked() const {
+  std::vector<SegmentInfo> segments;
+  for_each_block([&](const Block& head) {
+    // A segment starts at a mapped block that no mapped block precedes.
+    if (!head.is_mapped || (head.prev != nullptr && head.prev->is_mapped)) return;
+    SegmentInfo segment{.address = head.address,
+                        .stream = head.stream,
+                        .pool = head.pool->id(),
+                        .is_small = head.pool->is_small,
+                        .is_expandable = head.expandable != nullptr};
+    for (const Block* block = &head; block != nullptr && block->is_mapped; block = block->next) {
+      segment.size_bytes += block->size;
+      segment.blocks.push_back(info_of(*block));
+    }
+    segments.push_back(std::move(segment));
+  });
+  std::ranges::sort(segments, {}, &SegmentInfo::address);
+  return segments;
+}
+
+// --- Invariants ----------------------------------------------------------------------------------
+
+namespace {
+
+std::optional<std::string> check_neighbours(const internal::Block& block) {
+  if (block.size == 0 || block.size % kMinBlockBytes != 0)
+    return "a block's size is no multiple of 512";
+  if (block.address % kMinBlockBytes != 0) return "a block is not aligned to 512";
+  const internal::Block* next = block.next;
+  if (next == nullptr) return std::nullopt;
+  if (next->prev != &block) return "neighbours do not point at one another";
+  if (next->address != block.address + block.size) return "the blocks of a segment leave a gap";
+  if (next->pool != block.pool || next->stream != block.stream ||
+      next->expandable != block.expandable) {
+    return "the blocks of a segment differ in pool, stream or segment";
+  }
+  if (block.is_free() && next->is_free() && block.is_mapped == next->is_mapped) {
+    return "two free neighbours were not merged";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> CachingAllocator::check_core_invariants() const {
+  std::int64_t reserved = 0;
+  std::int64_t active = 0;
+  std::int64_t allocated = 0;
+  std::int64_t requested = 0;
+  std::int64_t held = 0;
+  std::int64_t splits = 0;
+  std::int64_t split_bytes = 0;
+  std::int64_t segments = 0;
+  std::optional<std::string> problem;
+  for_each_block([&](const Block& block) {
+    if (!problem) problem = check_neighbours(block);
+    const auto size = static_cast<std::int64_t>(block.size);
+    const BlockState state = state_of(block);
+    if (block.is_mapped) reserved += size;
+    if (block.expandable == nullptr && block.prev == nullptr) ++segments;
+    if (state == BlockState::kAllocated) {
+      allocated += size;
+      ++held;
+    }
+    if (state == BlockState::kAllocated || state == BlockState::kPendingFree) {
+      active += size;
+      requested += static_cast<std::int64_t>(block.requested);
+    }
+    if (state == BlockState::kInactive && block.expandable == nullptr && block.is_split()) {
+      ++splits;
+      split_bytes += size;
+    }
+  });
+  if (problem) return problem;
+  for_each_pool([&](const BlockPool& pool) {
+    for (const auto& [stream, index] : pool.free) {
+      if (auto broken = index.check_invariants()) problem = broken;
+      index.for_each([&](const internal::FreeKey& key) {
+        const Block& block = *key.block;
+        if (block.pool != &pool || block.index != &index || block.stream != stream ||
+            !block.is_free() || !block.is_mapped || key.size != block.size ||
+            key.address != block.address) {
+          problem = "the free index holds a block that is not free, not its own, or filed wrongly";
+        }
+      });
+    }
+    for (const internal::UnmappedKey& key : pool.unmapped) {
+      if (key.block->is_mapped || key.address != key.block->address) {
+        problem = "the unmapped set holds a block that is mapped or filed wrongly";
+      }
+    }
+  });
+  if (problem) return problem;
+  if (reserved != stats_.reserved_bytes.all.current)
+    return "reserved is not the sum of the segments";
+  if (active != stats_.active_bytes.all.current) return "active is not the sum of its blocks";
+  if (allocated != stats_.allocated_bytes.all.current)
+    return "allocated is not the sum of its blocks";
+  if (requested != stats_.requested_bytes.all.current)
+    return "requested is not the sum of its blocks";
+  if (held != stats_.allocation.all.current) return "the count of allocations is wrong";
+  if (segments != stats_.segment.all.current) return "the count of segments is wrong";
+  if (splits != stats_.inactive_split.all.current) return "the count of inactive splits is wrong";
+  if (split_bytes != stats_.inactive_split_bytes.all.current)
+    return "inactive_split_bytes is wrong";
+  return std::nullopt;
+}
+
+// --- Restoring -----------------------------------------------------------------------------------
+
+namespace {
+
+DeviceResult<void> check_tiling(const SegmentInfo& segment) {
+  const auto refuse = [&](const char* detail) {
+    return Unexpected(DeviceStatus{.code = StatusCode::kInvalidArgument,
+                                   .call = "restore",
+                                   .detail = detail,
+                                   .found = segment.address});
+  };
+  if (segment.is_expandable) return refuse("expandable segments cannot be restored");
+  DeviceAddress at = segment.address;
+  bool was_free = false;
+  for (const BlockInfo& block : segment.blocks) {
+    const bool is_free = block.state == BlockState::kInactive;
+    if (block.address != at || block.size_bytes == 0 || block.size_bytes % kMinBlockBytes != 0) {
+      return refuse("the blocks do not tile the segment");
+    }
+    if (is_free && was_free) return refuse("two free blocks are neighbours");
+    was_free = is_free;
+    at += block.size_bytes;
+  }
+  if (at != segment.address + segment.size_bytes)
+    return refuse("the blocks do not fill the segment");
+  return {};
+}
+
+}  // namespace
+
+DeviceResult<void> CachingAllocator::restore(std::span<const SegmentInfo> segments) {
+  const std::lock_guard lock(mutex_);
+  internal::CachingState& s = *state_;
+  if (!s.active.empty() || s.small.has_free() || s.large.has_free()) {
+    return Unexpected(DeviceStatus{.code = StatusCode::kInvalidArgument,
+                                   .call = "restore",
+                                   .detail = "the allocator is in use already"});
+  }
+  for (const SegmentInfo& segment : segments) {
+    if (auto tiled = check_tiling(segment); !tiled) return tiled;
+  }
+  for (const SegmentInfo& segment : segments) restore_segment(segment);
+  return {};
+}
+
+void CachingAllocator::restore_segment(const SegmentInfo& segment) {
+  internal::CachingState& s = *state_;
+  BlockPool& pool = segment.is_small ? s.small : s.large;
+  internal::FreeIndex& index = pool.index_of(segment.stream);
+  s.known_streams.insert(segment.stream);
+  note_segment(Action::kSegmentAlloc,
+               {.address = segment.address,
+                .size_bytes = segment.size_bytes,
+                .stream = segment.stream,
+                .is_small = segment.is_small});
+  if (segment.size_bytes >= s.config.max_split_bytes) stats_.oversize_segments.increase(1);
+  const std::uint64_t serial = s.next_serial++;
+  Block* prev = nullptr;
+  for (const BlockInfo& info : segment.blocks) {
+    prepare();
+    index.prepare(1);
+    Block& block = s.blocks.take();
+    block.address = info.address;
+    block.size = info.size_bytes;
+    block.stream = segment.stream;
+    block.pool = &pool;
+    block.index = &index;
+    block.serial = serial;
+    block.prev = prev;
+    if (prev != nullptr) prev->next = &block;
+    prev = &block;
+    if (info.state == BlockState::kInactive) {
+      insert_free(block);
+      if (segment.blocks.size() > 1) {
+        stats_.inactive_split.increase(pool.is_small, 1);
+        stats_.inactive_split_bytes.increase(pool.is_small, block.size);
+      }
+      continue;
+    }
+    block.is_allocated = true;
+    block.requested = info.requested_bytes;
+    block.context = {.category = info.category, .annotation = info.annotation};
+    s.active.insert(block.address, &block);
+    note_alloc(note_of(block));
+    if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.increase(1);
+  }
+}
+
+}  // namespace headroom::memory

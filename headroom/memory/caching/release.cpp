@@ -1,0 +1,435 @@
+// Freeing and giving back, in CachingAllocator.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "headroom/base/check.h"
+#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/internal/caching_state.h"
+
+namespace headroom::memory {
+
+using device::DeviceResult;
+using device::DeviceStatus;
+using device::EventId;
+using device::StatusCode;
+using internal::BlockPool;
+using internal::PendingFree;
+
+namespace {
+
+// The device is gone for good: whatever was to be given back or waited for counts as done.
+bool is_gone(const DeviceStatus& status) noexcept {
+  return status == StatusCode::kShutDown || status == StatusCode::kForked;
+}
+
+}  // namespace
+
+DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
+  const std::lock_guard lock(mutex_);
+  internal::CachingState& s = *state_;
+  Block* const found = s.active.find(address);
+  if (found == nullptr || !found->is_allocated) {
+    return Unexpected(
+        DeviceStatus{.code = StatusCode::kUnknownHandle,
+                     .call = "free",
+                     .detail = device_.owns_range(address, 1)
+                                   ? "the address is not a block that is held; was it freed before?"
+                                   : "the address does not belong to this allocator's device",
+                     .found = address});
+  }
+  Block& block = *found;
+  block.index->prepare(1);
+  if (is_capturing()) s.deferred.reserve(s.deferred.size() + 1);
+  block.is_allocated = false;
+  note_free_requested(note_of(block));
+  if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.decrease(1);
+  if (block.stream_uses.empty()) {
+    complete_free(block);
+  } else if (is_capturing()) {
+    s.deferred.push_back(&block);
+  } else {
+    record_uses(block);
+  }
+  return {};
+}
+
+DeviceResult<void> CachingAllocator::do_record_stream(DeviceAddress address, StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  Block* const found = state_->active.find(address);
+  if (found == nullptr || !found->is_allocated) {
+    return Unexpected(DeviceStatus{.code = StatusCode::kUnknownHandle,
+                                   .call = "record_stream",
+                                   .detail = "the address is not a block that is held",
+                                   .found = address});
+  }
+  if (auto known = check_stream(stream); !known) return known;
+  Block& block = *found;
+  if (stream == block.stream || std::ranges::count(block.stream_uses, stream) > 0) return {};
+  block.stream_uses.push_back(stream);
+  return {};
+}
+
+void CachingAllocator::do_process_events() {
+  const std::lock_guard lock(mutex_);
+  if (!is_capturing()) process_pending();
+}
+
+internal::FreeKey CachingAllocator::key_of(Block& block) const noexcept {
+  return {.size = block.size,
+          .tie = state_->version >= kPyTorch213 ? block.serial : 0,
+          .address = block.address,
+          .block = &block};
+}
+
+void CachingAllocator::insert_free(Block& block) {
+  block.gc_base = block.pool->searches;
+  block.index->insert(key_of(block));
+}
+
+bool CachingAllocator::can_merge(const Block& block, const Block* neighbour) noexcept {
+  return neighbour != nullptr && neighbour->is_free() && neighbour->is_mapped == block.is_mapped;
+}
+
+// Makes a neighbour, which is in no set any more, part of the block. Returns its bytes.
+std::uint64_t CachingAllocator::absorb(Block& block, Block& neighbour) {
+  if (block.prev == &neighbour) {
+    block.address = neighbour.address;
+    block.prev = neighbour.prev;
+    if (block.prev != nullptr) block.prev->next = &block;
+  } else {
+    block.next = neighbour.next;
+    if (block.next != nullptr) block.next->prev = &block;
+  }
+  const std::uint64_t absorbed = neighbour.size;
+  block.size += absorbed;
+  state_->blocks.give_back(neighbour);
+  return absorbed;
+}
+
+// Absorbs the neighbours that are in the same state; for blocks whose memory has come or gone.
+void CachingAllocator::merge_neighbours(Block& block) {
+  for (Block* neighbour : {block.prev, block.next}) {
+    if (!can_merge(block, neighbour)) continue;
+    if (neighbour->is_mapped) {
+      neighbour->index->erase(key_of(*neighbour));
+    } else {
+      block.pool->unmapped.erase({.stream = neighbour->stream, .address = neighbour->address});
+    }
+    absorb(block, *neighbour);
+  }
+}
+
+void CachingAllocator::complete_free(Block& block) {
+  BlockPool& pool = *block.pool;
+  internal::FreeIndex& index = *block.index;
+  index.prepare(1);
+  const BlockNote note = note_of(block);
+  if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
+  state_->active.erase(block.address);
+
+  // PyTorch books the change of inactive splits as one movement: the net of what merging took away
+  // and what the result adds.
+  std::int64_t splits = 0;
+  std::int64_t split_bytes = 0;
+  std::optional<internal::FreeKey> left_behind;  // a neighbour's key, for the result to replace
+  for (Block* neighbour : {block.prev, block.next}) {
+    if (!can_merge(block, neighbour)) continue;
+    if (left_behind) index.erase(*left_behind);
+    left_behind = key_of(*neighbour);
+    --splits;
+    split_bytes -= static_cast<std::int64_t>(absorb(block, *neighbour));
+  }
+  if (block.is_split()) {
+    ++splits;
+    split_bytes += static_cast<std::int64_t>(block.size);
+  }
+  if (block.expandable == nullptr) {
+    stats_.inactive_split.change(pool.is_small, splits);
+    stats_.inactive_split_bytes.change(pool.is_small, split_bytes);
+  }
+  block.requested = 0;
+  block.context = {};
+  block.gc_base = pool.searches;
+  if (left_behind) {
+    index.replace(index.find(*left_behind), key_of(block));
+  } else {
+    index.insert(key_of(block));
+  }
+  note_free_completed(note);
+}
+
+// --- Blocks that other streams use ---------------------------------------------------------------
+
+// An event behind the work queued on `stream`; `*is_done` when nothing can be queued there any
+// more. kNone when the device could not record one now.
+EventId CachingAllocator::record_use(StreamId stream, bool* is_done) noexcept {
+  const auto event = device_.record_event(stream);
+  *is_done = !event && (is_gone(event.error()) || event.error() == StatusCode::kUnknownHandle);
+  return event ? *event : EventId::kNone;
+}
+
+void CachingAllocator::record_uses(Block& block) {
+  for (const StreamId stream : block.stream_uses) {
+    bool is_done = false;
+    const EventId event = record_use(stream, &is_done);
+    if (is_done) continue;
+    try {
+      state_->pending[stream].push_back({.event = event, .block = &block});
+      ++block.event_count;
+    } catch (...) {  // No memory to remember the event: wait for it instead.
+      wait_for_stream(stream);
+      if (event != EventId::kNone) (void)device_.release_event(event);
+    }
+  }
+  block.stream_uses.clear();
+  if (block.event_count == 0) complete_free(block);
+}
+
+void CachingAllocator::settle_deferred() {
+  while (!state_->deferred.empty()) {
+    Block& block = *state_->deferred.back();
+    state_->deferred.pop_back();
+    record_uses(block);
+  }
+}
+
+void CachingAllocator::finish_event(const PendingFree& entry) {
+  entry.block->index->prepare(1);
+  if (entry.event != EventId::kNone) (void)device_.release_event(entry.event);
+  if (--entry.block->event_count == 0) complete_free(*entry.block);
+}
+
+void CachingAllocator::process_pending() {
+  internal::CachingState& s = *state_;
+  if (!s.deferred.empty()) settle_deferred();
+  for (auto queue = s.pending.begin(); queue != s.pending.end();) {
+    std::deque<PendingFree>& entries = queue->second;
+    while (!entries.empty()) {
+      PendingFree& entry = entries.front();
+      bool is_done = false;
+      if (entry.event == EventId::kNone) entry.event = record_use(queue->first, &is_done);
+      if (!is_done && entry.event != EventId::kNone) {
+        const auto ready = device_.query_event(entry.event);
+        is_done = ready ? *ready : is_gone(ready.error());
+      }
+      if (!is_done) break;
+      finish_event(entry);
+      entries.pop_front();
+    }
+    queue = entries.empty() ? s.pending.erase(queue) : std::next(queue);
+  }
+}
+
+// Completes every pending free, waiting as long as it takes. What the device fails to wait for
+// stays pending.
+void CachingAllocator::wait_for_pending() {
+  internal::CachingState& s = *state_;
+  settle_deferred();
+  for (auto queue = s.pending.begin(); queue != s.pending.end();) {
+    std::deque<PendingFree>& entries = queue->second;
+    while (!entries.empty()) {
+      PendingFree& entry = entries.front();
+      bool is_done = false;
+      if (entry.event == EventId::kNone) entry.event = record_use(queue->first, &is_done);
+      if (!is_done && entry.event != EventId::kNone) {
+        const auto waited = device_.synchronize_event(entry.event);
+        is_done = waited || is_gone(waited.error());
+      }
+      if (!is_done) break;
+      finish_event(entry);
+      entries.pop_front();
+    }
+    queue = entries.empty() ? s.pending.erase(queue) : std::next(queue);
+  }
+}
+
+// Also works for a stream that has been released: events may still be recorded on it.
+void CachingAllocator::wait_for_stream(StreamId stream) noexcept {
+  const auto event = device_.record_event(stream);
+  if (!event) return;
+  (void)device_.synchronize_event(*event);
+  (void)device_.release_event(*event);
+}
+
+// --- Giving back ---------------------------------------------------------------------------------
+
+// Gives a whole segment back. When the device refuses, the block stays cached.
+bool CachingAllocator::release_segment(Block& block) {
+  const auto freed = device_.free_segment(block.address);
+  if (!freed && !is_gone(freed.error())) return false;
+  BlockPool& pool = *block.pool;
+  note_segment(Action::kSegmentFree,
+               {.address = block.address,
+                .size_bytes = block.size,
+                .stream = block.stream,
+                .pool = pool.id(),
+                .is_small = pool.is_small});
+  if (block.size >= state_->config.max_split_bytes) stats_.oversize_segments.decrease(1);
+  if (pool.owner != nullptr) --pool.owner->segment_count;
+  block.index->erase(key_of(block));
+  state_->blocks.give_back(block);
+  return true;
+}
+
+void CachingAllocator::release_pool_blocks(BlockPool& pool) {
+  std::vector<Block*> to_unmap;
+  for (Block* block : pool.free_blocks()) {
+    if (block->expandable != nullptr) {
+      to_unmap.push_back(block);
+    } else if (!block->is_split()) {
+      release_segment(*block);
+    }
+  }
+  for (Block* block : to_unmap) {
+    unmap_block(*block);
+    if (!block->is_mapped && !block->is_split()) release_expandable(*block);
+  }
+}
+
+// All cached memory of the default pools and of the private pools nobody needs, or of one private
+// pool only.
+void CachingAllocator::release_cached(std::optional<PoolId> only) {
+  internal::CachingState& s = *state_;
+  if (!only) {
+    if (!is_capturing()) {
+      ++stats_.num_sync_all_streams;
+      wait_for_pending();
+    }
+    release_pool_blocks(s.large);
+    release_pool_blocks(s.small);
+  }
+  for (auto it = s.private_pools.begin(); it != s.private_pools.end();) {
+    internal::PrivatePool& pool = *it->second;
+    if (pool.use_count > 0 || (only && pool.id != *only)) {
+      ++it;
+      continue;
+    }
+    release_pool_blocks(pool.small);
+    release_pool_blocks(pool.large);
+    const bool is_empty = pool.segment_count <= 0 && !pool.small.has_free() &&
+                          !pool.large.has_free() && pool.small.unmapped.empty() &&
+                          pool.large.unmapped.empty() && !is_pool_in_use(pool);
+    it = is_empty ? s.private_pools.erase(it) : std::next(it);
+  }
+  retry_strays();
+}
+
+std::uint64_t CachingAllocator::do_empty_cache() {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t before = reserved_bytes();
+  release_cached(std::nullopt);
+  return before - reserved_bytes();
+}
+
+std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t before = reserved_bytes();
+  if (keep_bytes == 0) {
+    release_cached(std::nullopt);
+    return before - reserved_bytes();
+  }
+  const auto cached = [this] {
+    return reserved_bytes() - static_cast<std::uint64_t>(stats_.active_bytes.all.current);
+  };
+  wait_for_pending();
+  std::vector<Block*> candidates;
+  for (BlockPool* pool : {&state_->large, &state_->small}) {
+    pool->for_each_free([&](const internal::FreeKey& key) {
+      if (key.block->expandable != nullptr || !key.block->is_split()) {
+        candidates.push_back(key.block);
+      }
+    });
+  }
+  // The largest first: the fewest calls of the device for the bytes.
+  std::ranges::stable_sort(
+      candidates, std::ranges::greater{}, [](const Block* b) { return b->size; });
+  for (Block* block : candidates) {
+    if (cached() <= keep_bytes) break;
+    if (block->expandable == nullptr) {
+      release_segment(*block);
+      continue;
+    }
+    unmap_block(*block);
+    if (!block->is_mapped && !block->is_split()) release_expandable(*block);
+  }
+  return before - reserved_bytes();
+}
+
+// Releases just enough oversize blocks for the request, the largest first. Only with a
+// max_split_size.
+bool CachingAllocator::release_available(const Request& request) {
+  const std::uint64_t threshold = state_->config.max_split_bytes;
+  if (threshold == AllocatorConfig::kUnlimited) return false;
+  const std::uint64_t wanted = std::max(request.rounded, threshold);
+  internal::FreeIndex& free = *request.index;
+  auto at = free.lower_bound(wanted);
+  if (at != free.end() && free.at(at).block->expandable == nullptr) {
+    Block& block = *free.at(at).block;
+    return !block.is_split() && release_segment(block);
+  }
+  std::uint64_t released = 0;
+  while (released < wanted && at != free.begin()) {
+    at = free.previous(at);
+    Block& block = *free.at(at).block;
+    const std::uint64_t size = block.size;
+    if (size < threshold) break;
+    // Releasing moves only what is behind the block, so `at` still points behind the next one.
+    if (block.expandable == nullptr && !block.is_split() && release_segment(block)) {
+      released += size;
+      at = free.lower_bound(size);
+    }
+  }
+  return released >= wanted;
+}
+
+// Gives back the large segments that have been cached longest, until the reserved bytes are under
+// the threshold. A pass releases everything at least as old as the average, even past the target.
+void CachingAllocator::collect_garbage() {
+  internal::CachingState& s = *state_;
+  const auto allowed = static_cast<std::uint64_t>(s.config.garbage_collection_threshold *
+                                                  static_cast<double>(limit_value()));
+  if (reserved_bytes() <= allowed) return;
+  const std::uint64_t target = reserved_bytes() - allowed;
+
+  const auto age = [&](const Block& block) {
+    return static_cast<double>(s.large.searches - block.gc_base);
+  };
+  double total_age = 0;
+  std::uint64_t candidates = 0;
+  s.large.for_each_free([&](const internal::FreeKey& key) {
+    if (key.block->is_split()) return;
+    total_age += age(*key.block);
+    ++candidates;
+  });
+  std::uint64_t reclaimed = 0;
+  bool has_freed = true;
+  while (reclaimed < target && has_freed && candidates > 0) {
+    has_freed = false;
+    const double threshold = total_age / static_cast<double>(candidates);
+    for (Block* block : s.large.free_blocks()) {
+      const double block_age = age(*block);
+      const std::uint64_t size = block->size;
+      if (block->is_split() || block->expandable != nullptr || block_age < threshold) continue;
+      if (!release_segment(*block)) continue;
+      has_freed = true;
+      reclaimed += size;
+      total_age -= block_age;
+      --candidates;
+    }
+  }
+}
+
+// What the device would not take back earlier.
+void CachingAllocator::retry_strays() {
+  const auto is_settled = [](const DeviceResult<void>& result) {
+    return result || is_gone(result.error());
+  };
+  std::erase_if(state_->stray_pages,
+                [&](device::PageHandle page) { return is_settled(device_.release_pages(page)); });
+  std::erase_if(state_->stray_reservations, [&](DeviceAddress address) {
+    return is_settled(device_.release_addresses(address));
+  });
+}
+
+}  // namespace headroom::memory
