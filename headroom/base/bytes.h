@@ -9,11 +9,12 @@
 
 namespace headroom {
 
+// Not consteval: clang 14, and so clang-tidy, refuses that in a default argument.
 inline namespace literals {
-consteval std::uint64_t operator""_KiB(unsigned long long n) { return n << 10U; }
-consteval std::uint64_t operator""_MiB(unsigned long long n) { return n << 20U; }
-consteval std::uint64_t operator""_GiB(unsigned long long n) { return n << 30U; }
-consteval std::uint64_t operator""_TiB(unsigned long long n) { return n << 40U; }
+constexpr std::uint64_t operator""_KiB(unsigned long long n) { return n << 10U; }
+constexpr std::uint64_t operator""_MiB(unsigned long long n) { return n << 20U; }
+constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n << 30U; }
+constexpr std::uint64_t operator""_TiB(unsigned long long n) { return n << 40U; }
 }  // namespace literals
 
 // Reads `512`, `512B`, `20MiB`, `1.5 GiB`; case and one space before the unit do not matter.
