@@ -4,11 +4,21 @@ include(CMakePackageConfigHelpers)
 
 set(HEADROOM_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/headroom)
 
+# headroom::headroom is every module there is.
+add_library(headroom_headroom INTERFACE)
+add_library(headroom::headroom ALIAS headroom_headroom)
+
 # A tier is one export set, so that a user of the allocator needs none of the tools' libraries.
 foreach(tier embed analyse run)
-  get_property(targets GLOBAL PROPERTY HEADROOM_TARGETS_${tier})
-  if(targets)
-    install(TARGETS ${targets} EXPORT headroom-${tier}
+  get_property(modules GLOBAL PROPERTY HEADROOM_MODULES_${tier})
+  get_property(packages GLOBAL PROPERTY HEADROOM_PACKAGES_${tier})
+  list(REMOVE_DUPLICATES packages)
+  set(HEADROOM_MODULES_${tier} "${modules}")
+  set(HEADROOM_PACKAGES_${tier} "${packages}")
+  if(modules)
+    list(TRANSFORM modules PREPEND headroom_)
+    target_link_libraries(headroom_headroom INTERFACE ${modules})
+    install(TARGETS ${modules} EXPORT headroom-${tier}
       ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
       FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
     install(EXPORT headroom-${tier} NAMESPACE headroom:: DESTINATION ${HEADROOM_CMAKE_DIR})
@@ -17,6 +27,7 @@ endforeach()
 if(HEADROOM_BUILD_CLI)
   install(TARGETS headroom_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/headroomConfig.cmake.in

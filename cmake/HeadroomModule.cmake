@@ -1,11 +1,13 @@
-# headroom_add_module(NAME TIER embed|analyse|run SOURCES ... HEADERS ... [PUBLIC ...] [PRIVATE ...])
+# headroom_add_module(NAME TIER embed|analyse|run SOURCES ... HEADERS ...
+#   [PUBLIC ...] [PRIVATE ...] [PACKAGES ...])
 #
 # One static library per module, headroom_NAME, used as headroom::NAME here and by whoever finds
 # the package. HEADERS are public: installed, and compiled alone by the verification target. Private
 # headers need no mention. PUBLIC and PRIVATE are link dependencies and follow the include table in
-# tools/check_includes.py.
+# tools/check_includes.py. PACKAGES are what find_package must find for those of them that are not
+# ours, so that the installed package looks for them too (a static library passes them on).
 function(headroom_add_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 M "" "TIER" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 M "" "TIER" "SOURCES;HEADERS;PUBLIC;PRIVATE;PACKAGES")
   set(target headroom_${name})
   add_library(${target} STATIC)
   add_library(headroom::${name} ALIAS ${target})
@@ -25,5 +27,6 @@ function(headroom_add_module name)
     VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
     VERIFY_INTERFACE_HEADER_SETS ON)
-  set_property(GLOBAL APPEND PROPERTY HEADROOM_TARGETS_${M_TIER} ${target})
+  set_property(GLOBAL APPEND PROPERTY HEADROOM_MODULES_${M_TIER} ${name})
+  set_property(GLOBAL APPEND PROPERTY HEADROOM_PACKAGES_${M_TIER} ${M_PACKAGES})
 endfunction()

@@ -38,12 +38,12 @@ class [[nodiscard]] Result {
   using error_type = E;
 
   // Implicit on purpose, as in std::expected: `return value;` and `return Unexpected(e);`.
-  constexpr Result(T value) noexcept(
-      std::is_nothrow_move_constructible_v<T>)  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): as the line above says
+  constexpr Result(T value) noexcept(std::is_nothrow_move_constructible_v<T>)
       : state_(std::in_place_index<0>, std::move(value)) {}
   template <class F>
     requires std::is_convertible_v<F, E>
-  constexpr Result(Unexpected<F> error)  // NOLINT(google-explicit-constructor)
+  constexpr Result(Unexpected<F> error)  // NOLINT(google-explicit-constructor): as above
       noexcept(std::is_nothrow_constructible_v<E, F&&>)
       : state_(std::in_place_index<1>, std::move(error).error()) {}
 
@@ -87,7 +87,7 @@ class [[nodiscard]] Result<void, E> {
   constexpr Result() noexcept = default;
   template <class F>
     requires std::is_convertible_v<F, E>
-  constexpr Result(Unexpected<F> error)  // NOLINT(google-explicit-constructor)
+  constexpr Result(Unexpected<F> error)  // NOLINT(google-explicit-constructor): as above
       noexcept(std::is_nothrow_constructible_v<E, F&&>)
       : state_(std::in_place_index<1>, std::move(error).error()) {}
 

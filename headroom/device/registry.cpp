@@ -113,9 +113,13 @@ Result<Device*, std::string> Registry::find(DeviceId id) const {
   std::string message = name + " does not exist: there " + (count == 1 ? "is " : "are ") +
                         in_words(count) + " " + kind + (count == 1 ? " device, " : " devices, ") +
                         join(others);
-  if (id.kind == DeviceKind::kCpu && id.index >= 0 && id.index < kMaxCpuDevices) {
-    message += std::string("; ") + kDevicesVariable + "=" + std::to_string(id.index + 1) +
-               " makes " + in_words(id.index + 1);
+  if (id.kind == DeviceKind::kCpu && id.index >= 0) {
+    message += std::string("; ") + kDevicesVariable;
+    if (id.index < kMaxCpuDevices) {
+      message += "=" + std::to_string(id.index + 1) + " makes " + in_words(id.index + 1);
+    } else {
+      message += " makes up to " + std::to_string(kMaxCpuDevices);
+    }
   }
   return Unexpected(std::move(message));
 }

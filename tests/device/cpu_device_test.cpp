@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/error.h"
+#include "headroom/device/internal/cpu_areas.h"
 #include "headroom/device/internal/cpu_machine.h"
 
 namespace headroom::device {
@@ -24,7 +25,9 @@ std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = 16_MiB) {
   return CpuDevice::create({.capacity_bytes = capacity_bytes, .granularity_bytes = kPage});
 }
 
-unsigned char* at(DeviceAddress address) { return reinterpret_cast<unsigned char*>(address); }
+unsigned char* at(DeviceAddress address) {
+  return static_cast<unsigned char*>(internal::to_pointer(address));
+}
 
 std::string why_not(const CpuOptions& options) {
   try {
@@ -80,8 +83,8 @@ TEST(CpuDevice, RefusesPastItsCapacityAndRecovers) {
 
 // Nothing is touched here, so the promises cost nothing; the machine must still say no.
 TEST(CpuDevice, RefusesBeforeTheMachineRunsDry) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer keeps shadow for each address it has seen";
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer keeps real memory for each address it has seen";
 #endif
   const std::uint64_t machine = CpuDevice::machine_memory_bytes();
   const auto device = CpuDevice::create({.capacity_bytes = machine});
@@ -92,6 +95,7 @@ TEST(CpuDevice, RefusesBeforeTheMachineRunsDry) {
     if (!segment) {
       EXPECT_EQ(segment.error(), StatusCode::kOutOfMemory);
       EXPECT_STREQ(segment.error().call, "allocate_segment");
+      EXPECT_THAT(segment.error().detail, HasSubstr("the machine is short of memory"));
       break;
     }
     promised += 256_MiB;

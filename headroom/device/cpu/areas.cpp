@@ -59,9 +59,10 @@ DeviceResult<DeviceAddress> make_area(AreaUse use,
   return address;
 }
 
-void drop_area(DeviceAddress address, std::uint64_t size_bytes) noexcept {
+void drop_area(AreaUse use, DeviceAddress address, std::uint64_t size_bytes) noexcept {
   const std::uint64_t size = round_up(size_bytes, system_page_bytes());
-  unpoison_bytes(to_pointer(address), size);
+  // Bare addresses are not poisoned (clear_mappings sees to that), and may be far too many.
+  if (use == AreaUse::kMemory) unpoison_bytes(to_pointer(address), size);
   munmap(to_pointer(address), size);
   cpu_process().areas.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -301,7 +301,7 @@ DeviceResult<void> CpuDevice::do_enqueue_host(StreamId stream, HostTask task) {
 
 // There is nothing to pin for: the device copies from any memory alike.
 DeviceResult<void*> CpuDevice::do_allocate_pinned(std::uint64_t size_bytes) {
-  const std::uint64_t machine = machine_memory_bytes();
+  const std::uint64_t machine = properties().hierarchy.back().size_bytes;
   if (size_bytes > machine) {
     return fail(StatusCode::kOutOfHostMemory, "more than the machine has", size_bytes, machine);
   }

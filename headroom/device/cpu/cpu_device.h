@@ -6,6 +6,14 @@
 // wrong data and a test can prove it.
 //
 //   auto device = CpuDevice::create({.capacity_bytes = 256_MiB, .granularity_bytes = 64_KiB});
+//
+// Where the contract leaves a choice:
+//  - Calls of several threads on the default stream are ordered only as the threads order them.
+//  - free_segment does not wait; memory that queued work may use goes back when the work is done.
+//  - adopt_stream takes any number: 0 is the default stream, each other one a queue of its own.
+//  - kOutOfMemory also comes when the machine itself has little left, whatever the capacity says.
+//  - When the process ends, streams finish the task they run and stop. What waits for them then
+//    answers kShutDown; the default stream and everything that frees still work.
 #pragma once
 
 #include <cstdint>

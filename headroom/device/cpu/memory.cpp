@@ -6,6 +6,7 @@
 #include "headroom/base/check.h"
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/internal/cpu_areas.h"
+#include "headroom/device/internal/cpu_bytes.h"
 #include "headroom/device/internal/cpu_memory.h"
 #include "headroom/device/internal/cpu_process.h"
 #include "headroom/device/internal/cpu_room.h"
@@ -18,20 +19,19 @@ namespace {
 // Large segments start where a huge page can.
 constexpr std::uint64_t kSegmentAlignment = 2_MiB;
 
-// Gives an area back when its last holder has gone, if told to.
-struct DyingArea {
+// Gives a segment back when its last holder has gone, if told to.
+struct DyingSegment {
   DeviceAddress address = 0;
   std::uint64_t size_bytes = 0;
-  RoomUse use = RoomUse::kSegment;
   bool is_armed = false;
 
-  DyingArea(DeviceAddress at, std::uint64_t size) noexcept : address(at), size_bytes(size) {}
-  DyingArea(const DyingArea&) = delete;
-  DyingArea& operator=(const DyingArea&) = delete;
-  ~DyingArea() {
+  DyingSegment(DeviceAddress at, std::uint64_t size) noexcept : address(at), size_bytes(size) {}
+  DyingSegment(const DyingSegment&) = delete;
+  DyingSegment& operator=(const DyingSegment&) = delete;
+  ~DyingSegment() {
     if (!is_armed) return;
-    drop_area(address, size_bytes);
-    return_room(use, size_bytes);
+    drop_area(AreaUse::kMemory, address, size_bytes);
+    return_room(RoomUse::kSegment, size_bytes);
   }
 };
 
@@ -56,10 +56,15 @@ std::uint64_t total_bytes(std::span<const Mapping> mappings) noexcept {
 CpuMemory::~CpuMemory() {
   std::uint64_t segment_bytes = 0;
   for (const auto& [address, size] : ledger_.segments()) {
-    drop_area(address, size);
+    drop_area(AreaUse::kMemory, address, size);
     segment_bytes += size;
   }
-  for (const auto& [address, size] : ledger_.reservations()) drop_area(address, size);
+  for (const auto& [address, mapping] : ledger_.mappings()) {
+    unpoison_bytes(to_pointer(address), mapping.size_bytes);
+  }
+  for (const auto& [address, size] : ledger_.reservations()) {
+    drop_area(AreaUse::kAddresses, address, size);
+  }
   return_room(RoomUse::kSegment, segment_bytes);
   return_room(RoomUse::kPages, ledger_.used_bytes() - segment_bytes);
   cpu_process().mappings.fetch_sub(ledger_.mapping_count(), std::memory_order_relaxed);
@@ -76,11 +81,11 @@ DeviceResult<DeviceAddress> CpuMemory::allocate_segment(std::uint64_t size_bytes
   if (!address) return address;
   try {
     if (auto added = ledger_.add_segment(*address, size_bytes); !added) {
-      drop_area(*address, size_bytes);
+      drop_area(AreaUse::kMemory, *address, size_bytes);
       return Unexpected(added.error());
     }
   } catch (...) {
-    drop_area(*address, size_bytes);
+    drop_area(AreaUse::kMemory, *address, size_bytes);
     throw;
   }
   promise->keep();
@@ -89,13 +94,14 @@ DeviceResult<DeviceAddress> CpuMemory::allocate_segment(std::uint64_t size_bytes
 }
 
 DeviceResult<Extent> CpuMemory::free_segment(DeviceAddress address, StreamTable& streams) {
-  std::shared_ptr<DyingArea> area;  // outlives the lock, so that the memory goes back without it
+  std::shared_ptr<DyingSegment>
+      dying;  // outlives the lock, so that the memory goes back without it
   const std::scoped_lock lock(mutex_);
   const auto size = ledger_.segment_size(address);
   if (!size) return Unexpected(size.error());
-  area = std::make_shared<DyingArea>(address, *size);
-  streams.keep_until_passed(area);
-  area->is_armed = true;
+  dying = std::make_shared<DyingSegment>(address, *size);
+  streams.keep_until_passed(dying);
+  dying->is_armed = true;
   ledger_.remove_segment(address);
   validate();
   return Extent{.size_bytes = *size};
@@ -109,11 +115,11 @@ DeviceResult<DeviceAddress> CpuMemory::reserve_addresses(std::uint64_t size_byte
   if (!address) return address;
   try {
     if (auto added = ledger_.add_reservation(*address, size_bytes); !added) {
-      drop_area(*address, size_bytes);
+      drop_area(AreaUse::kAddresses, *address, size_bytes);
       return Unexpected(added.error());
     }
   } catch (...) {
-    drop_area(*address, size_bytes);
+    drop_area(AreaUse::kAddresses, *address, size_bytes);
     throw;
   }
   validate();
@@ -125,7 +131,7 @@ DeviceResult<void> CpuMemory::release_addresses(DeviceAddress address) {
   const auto size = ledger_.reservation_size(address);
   if (!size) return Unexpected(size.error());
   ledger_.remove_reservation(address);
-  drop_area(address, *size);
+  drop_area(AreaUse::kAddresses, address, *size);
   validate();
   return {};
 }

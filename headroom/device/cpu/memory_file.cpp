@@ -80,7 +80,7 @@ void MemoryFile::add_gap(std::uint64_t offset, std::uint64_t size_bytes) {
 
 int MemoryFile::map(DeviceAddress address,
                     std::uint64_t size_bytes,
-                    std::uint64_t offset) noexcept {
+                    std::uint64_t offset) const noexcept {
   const std::scoped_lock lock(cpu_process().mutex);
   void* at = mmap(to_pointer(address),
                   size_bytes,

@@ -1,6 +1,8 @@
+#include <new>
 #include <pthread.h>
 #include <unistd.h>
 
+#include "headroom/base/check.h"
 #include "headroom/device/internal/cpu_process.h"
 
 namespace headroom::device::internal {
@@ -17,7 +19,8 @@ void after_fork_in_parent() noexcept { current.load(std::memory_order_acquire)->
 void after_fork_in_child() noexcept {
   CpuProcess* parent = current.load(std::memory_order_acquire);
   for (const int file : parent->files) close(file);
-  auto* own = new CpuProcess;
+  auto* own = new (std::nothrow) CpuProcess;
+  HEADROOM_CHECK(own != nullptr, "no memory for the child of a fork");
   own->parks_at_exit = parent->parks_at_exit;
   own->parent = parent;
   current.store(own, std::memory_order_release);

@@ -11,6 +11,7 @@ namespace headroom::device::internal {
 [[nodiscard]] std::uint64_t system_page_bytes() noexcept;
 
 [[nodiscard]] inline void* to_pointer(DeviceAddress address) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers in the contract.
   return reinterpret_cast<void*>(address);
 }
 [[nodiscard]] inline DeviceAddress to_address(const void* pointer) noexcept {
@@ -27,7 +28,7 @@ enum class AreaUse : std::uint8_t {
 [[nodiscard]] DeviceResult<DeviceAddress> make_area(AreaUse use,
                                                     std::uint64_t size_bytes,
                                                     std::uint64_t alignment_bytes);
-void drop_area(DeviceAddress address, std::uint64_t size_bytes) noexcept;
+void drop_area(AreaUse use, DeviceAddress address, std::uint64_t size_bytes) noexcept;
 
 // Puts bare addresses over what is mapped in a reservation; an errno, 0 when done.
 [[nodiscard]] int clear_mappings(DeviceAddress address, std::uint64_t size_bytes) noexcept;

@@ -32,7 +32,7 @@ class MemoryFile {
   // Maps over whatever is at `address`; an errno, 0 when done.
   [[nodiscard]] int map(DeviceAddress address,
                         std::uint64_t size_bytes,
-                        std::uint64_t offset) noexcept;
+                        std::uint64_t offset) const noexcept;
 
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 

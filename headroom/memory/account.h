@@ -1,0 +1,92 @@
+// Account: where the bytes of a device are, in lines that add up to the card; and explain(): what
+// that means and what to do, in order. Every report uses these two and has no other.
+//
+//   total = live + rounding + pending + cached (hard + soft + stream)     the allocator's, reserved
+//         + outside (context and libraries of this process) + other processes + free
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headroom/device/types.h"
+#include "headroom/memory/types.h"
+
+namespace headroom::memory {
+
+// Bytes held at one place of the program.
+struct SiteBytes {
+  std::string site;  // the annotation's path; "(no annotation)" without one
+  std::uint64_t size_bytes = 0;
+  std::uint64_t blocks = 0;
+};
+
+struct Account {
+  device::DeviceId device{};
+  std::uint64_t total_bytes = 0;  // of the card
+
+  // --- reserved by this allocator ---
+  std::array<std::uint64_t, kCategoryCount> live_bytes{};  // as asked for, by category
+  std::uint64_t rounding_bytes = 0;                        // blocks held, beyond what was asked for
+  std::uint64_t pending_bytes = 0;  // freed, but another stream may still use them
+  // Cached: free blocks of ours. Each is in exactly one line, by what keeps it from serving the
+  // request (or, without one, a request on the default stream):
+  std::uint64_t cached_stream_bytes = 0;  // belongs to another stream
+  std::uint64_t cached_hard_bytes = 0;    // shares its segment with a block in use: not releasable
+  std::uint64_t cached_soft_bytes = 0;    // a whole segment or pages: a trim gives it back
+  // --- not ours ---
+  std::uint64_t outside_bytes = 0;  // of this process: context, libraries, other allocators
+  std::uint64_t other_processes_bytes = 0;
+  std::uint64_t free_bytes = 0;
+
+  std::optional<std::uint64_t> limit_bytes{};  // what the allocator may reserve
+  std::uint64_t largest_cached_bytes = 0;      // the largest free block on the request's stream
+  bool is_expandable = false;                  // segments grow, so cached pages need not be whole
+
+  // The request that failed; 0 when nothing did.
+  std::uint64_t asked_bytes = 0;          // by the caller
+  std::uint64_t segment_asked_bytes = 0;  // of the device, after rounding
+  StreamId asked_stream = StreamId::kDefault;
+
+  std::vector<SiteBytes> sites{};  // largest first; sums to live
+  std::vector<device::ProcessMemory> processes{};
+
+  [[nodiscard]] std::uint64_t live() const noexcept;
+  [[nodiscard]] std::uint64_t cached() const noexcept;
+  // What the allocator has taken from the device.
+  [[nodiscard]] std::uint64_t reserved() const noexcept;
+  // The sum of all lines; equals total_bytes.
+  [[nodiscard]] std::uint64_t sum() const noexcept;
+};
+
+enum class Verdict : std::uint8_t {
+  kFits,           // nothing failed
+  kFragmentation,  // enough is free or cached, but not in a usable place
+  kShortage,       // the bytes are not there
+};
+
+[[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
+
+struct Remedy {
+  std::string action;            // "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+  std::uint64_t gain_bytes = 0;  // what it would make usable for this request
+  bool is_enough = false;        // by itself
+};
+
+struct Explanation {
+  Verdict verdict = Verdict::kFits;
+  std::uint64_t missing_bytes = 0;  // how much more would have had to be usable
+  std::string summary;              // one sentence
+  std::vector<Remedy> remedies{};   // most promising first
+};
+
+[[nodiscard]] Explanation explain(const Account& account);
+
+// The account and its explanation as text of at most 80 columns.
+[[nodiscard]] std::string to_text(const Account& account);
+[[nodiscard]] std::string to_text(const Account& account, const Explanation& explanation);
+
+}  // namespace headroom::memory

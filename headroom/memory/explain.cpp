@@ -1,0 +1,248 @@
+// What an account means: shortage or fragmentation, and what to do. Nothing is said that does not
+// follow from the numbers; a gain is an upper bound ("up to").
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "headroom/base/bytes.h"
+#include "headroom/base/checked.h"
+#include "headroom/memory/account.h"
+
+namespace headroom::memory {
+namespace {
+
+std::uint64_t add(std::uint64_t a, std::uint64_t b) {
+  return checked_add(a, b).value_or(UINT64_MAX);
+}
+std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+struct Situation {
+  std::uint64_t asked = 0;         // of the device
+  std::uint64_t limit_left = 0;    // what the limit still allows
+  std::uint64_t takeable = 0;      // what the device and the limit still give
+  std::uint64_t missing_here = 0;  // of the request, beyond that
+  std::uint64_t unfragmented = 0;  // what would be usable if cached memory had no holes
+};
+
+Situation situation_of(const Account& account) {
+  Situation out;
+  out.asked = std::max(account.asked_bytes, account.segment_asked_bytes);
+  out.limit_left =
+      account.limit_bytes ? subtract(*account.limit_bytes, account.reserved()) : UINT64_MAX;
+  out.takeable = std::min(account.free_bytes, out.limit_left);
+  out.missing_here = subtract(out.asked, out.takeable);
+  out.unfragmented = add(account.cached(), out.takeable);
+  return out;
+}
+
+// --- The summary ---------------------------------------------------------------------------------
+
+std::string fits_summary(const Account& account) {
+  return format_bytes(account.live()) + " live, " + format_bytes(account.cached()) + " cached, " +
+         format_bytes(account.free_bytes) + " free of " + format_bytes(account.total_bytes);
+}
+
+std::string takeable_words(const Account& account, const Situation& now) {
+  if (now.limit_left < account.free_bytes) {
+    return "the limit leaves " + format_bytes(now.limit_left) + " (the device has " +
+           format_bytes(account.free_bytes) + " free)";
+  }
+  return "the device has " + format_bytes(account.free_bytes) + " free";
+}
+
+std::string shortage_summary(const Account& account, const Situation& now) {
+  return "shortage: " + takeable_words(account, now) + " and " + format_bytes(account.cached()) +
+         " is cached; even all of it together is " +
+         format_bytes(subtract(now.asked, now.unfragmented)) + " short of the " +
+         format_bytes(now.asked) + " needed";
+}
+
+std::string fragmentation_summary(const Account& account, const Situation& now) {
+  if (now.missing_here == 0) {
+    return "the device refused " + format_bytes(now.asked) + " although " +
+           takeable_words(account, now) + "; what it counts as free it may not be able to give";
+  }
+  std::string out = "fragmentation: " + takeable_words(account, now) + " and " +
+                    format_bytes(account.cached()) + " is cached, enough together for the " +
+                    format_bytes(now.asked) + " needed, but not in one usable place";
+  if (account.largest_cached_bytes != 0) {
+    out += " (the largest cached block has " + format_bytes(account.largest_cached_bytes) + ")";
+  }
+  return out;
+}
+
+// --- The remedies --------------------------------------------------------------------------------
+
+class Remedies {
+ public:
+  Remedies(const Account& account, const Situation& now) : account_(account), now_(now) {}
+
+  std::vector<Remedy> all() && {
+    from_the_cache();
+    from_the_limit();
+    from_other_processes();
+    from_activations();
+    from_optimizer_state();
+    from_the_largest_category();
+    from_the_largest_site();
+    // What suffices comes first; otherwise the order above, from cheap to dear.
+    std::stable_partition(
+        remedies_.begin(), remedies_.end(), [](const Remedy& remedy) { return remedy.is_enough; });
+    return std::move(remedies_);
+  }
+
+ private:
+  void put(std::string action, std::uint64_t gain_bytes) {
+    if (gain_bytes == 0) return;
+    remedies_.push_back({std::move(action), gain_bytes, gain_bytes >= now_.missing_here});
+  }
+
+  [[nodiscard]] std::uint64_t live(Category category) const {
+    return account_.live_bytes[static_cast<std::size_t>(category)];
+  }
+
+  void from_the_cache() {
+    put("call empty_cache (or trim): it returns whole cached segments to the device",
+        account_.cached_soft_bytes);
+    put(account_.is_expandable
+            ? "use the paged allocator, which moves free pages to where they are needed"
+            : "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use the paged allocator: "
+              "cached memory beside live blocks becomes usable",
+        account_.cached_hard_bytes);
+    put("synchronize before allocating: freed blocks wait for other streams to finish with them",
+        account_.pending_bytes);
+    put("allocate on one stream (record_stream where others read): a cached block serves only its "
+        "own stream",
+        account_.cached_stream_bytes);
+  }
+
+  void from_the_limit() {
+    if (!account_.limit_bytes || now_.limit_left >= account_.free_bytes) return;
+    const std::uint64_t gain = account_.free_bytes - now_.limit_left;
+    const std::string from = "raise the limit of " + format_bytes(*account_.limit_bytes);
+    if (gain >= now_.missing_here) {
+      const std::uint64_t least = add(account_.reserved(), now_.asked);
+      put(from + " to at least " + format_bytes(least) + " (" + format_count(least) + " bytes)",
+          gain);
+    } else {
+      put(from + " to what the device has free", gain);
+    }
+  }
+
+  void from_other_processes() {
+    // Under a limit, room on the device helps only as far as the limit goes.
+    const std::uint64_t then =
+        std::min(add(account_.free_bytes, account_.other_processes_bytes), now_.limit_left);
+    std::string action = "end other processes on the device";
+    const device::ProcessMemory* largest = nullptr;
+    for (const device::ProcessMemory& process : account_.processes) {
+      if (process.is_self || process.used_bytes == 0) continue;
+      if (largest == nullptr || process.used_bytes > largest->used_bytes) largest = &process;
+    }
+    if (largest != nullptr) {
+      action += ": " + std::to_string(largest->pid);
+      if (!largest->name.empty()) action += " (" + largest->name + ")";
+      action += " has " + format_bytes(largest->used_bytes);
+    }
+    put(std::move(action), subtract(then, now_.takeable));
+  }
+
+  // How far the batch must shrink, in whole percent, if activations grow with it.
+  void from_activations() {
+    const std::uint64_t held = live(Category::kActivation);
+    if (held == 0) return;
+    const std::string what = "shrink activations (" + format_bytes(held) + "): ";
+    const std::uint64_t kept_percent = percent(subtract(held, now_.missing_here), held);
+    if (kept_percent == 0) {
+      // Nothing would be left of them, so this cannot be called enough.
+      remedies_.push_back({what + "checkpoint them or use a smaller batch", held, false});
+      return;
+    }
+    std::array<char, 32> factor{};
+    std::snprintf(
+        factor.data(), factor.size(), "0.%02llu", static_cast<unsigned long long>(kept_percent));
+    put(what + "checkpoint some, or batch x" + factor.data() + " if they grow with it",
+        held - share(held, kept_percent));
+  }
+
+  void from_optimizer_state() {
+    const std::uint64_t held = live(Category::kOptimizerState);
+    put("move optimizer state (" + format_bytes(held) +
+            ") to the host, or keep it in 8 bits (a quarter of 32-bit state)",
+        held);
+  }
+
+  void from_the_largest_category() {
+    const auto largest = std::max_element(account_.live_bytes.begin(), account_.live_bytes.end());
+    const std::string held = format_bytes(*largest);
+    switch (static_cast<Category>(largest - account_.live_bytes.begin())) {
+      case Category::kParameter:
+        return put(
+            "shard parameters (" + held + ") over two devices, or store them in half the bits",
+            *largest / 2);
+      case Category::kGradient:
+        return put("release gradients (" + held + ") before the next forward pass", *largest);
+      case Category::kWorkspace:
+        return put("limit the libraries' workspaces (" + held + ")", *largest);
+      case Category::kData:
+        return put("keep fewer batches of data (" + held + ") on the device", *largest);
+      default:
+        return;  // named above, or without a category
+    }
+  }
+
+  void from_the_largest_site() {
+    if (account_.sites.empty() || account_.sites.front().site.starts_with('(')) return;
+    const SiteBytes& site = account_.sites.front();
+    put("look first at " + site.site + ", which holds the most", site.size_bytes);
+  }
+
+  // floor(100 * part / whole), at most 99, without overflow.
+  static std::uint64_t percent(std::uint64_t part, std::uint64_t whole) {
+    const std::uint64_t exact =
+        part <= UINT64_MAX / 100 ? part * 100 / whole : part / (whole / 100 + 1);
+    return std::min<std::uint64_t>(exact, 99);
+  }
+  static std::uint64_t share(std::uint64_t whole, std::uint64_t percent) {
+    return whole / 100 * percent + whole % 100 * percent / 100;
+  }
+
+  const Account& account_;
+  const Situation& now_;
+  std::vector<Remedy> remedies_;
+};
+
+}  // namespace
+
+std::string_view to_string(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::kFits:
+      return "fits";
+    case Verdict::kFragmentation:
+      return "fragmentation";
+    case Verdict::kShortage:
+      return "shortage";
+  }
+  return "?";
+}
+
+Explanation explain(const Account& account) {
+  const Situation now = situation_of(account);
+  if (now.asked == 0) return {.verdict = Verdict::kFits, .summary = fits_summary(account)};
+  Explanation out;
+  if (now.asked <= now.unfragmented) {
+    out.verdict = Verdict::kFragmentation;
+    out.missing_bytes = now.missing_here;
+    out.summary = fragmentation_summary(account, now);
+  } else {
+    out.verdict = Verdict::kShortage;
+    out.missing_bytes = now.asked - now.unfragmented;
+    out.summary = shortage_summary(account, now);
+  }
+  if (now.missing_here > 0) out.remedies = Remedies(account, now).all();
+  return out;
+}
+
+}  // namespace headroom::memory

@@ -1,0 +1,20 @@
+set(HEADROOM_MEMORY_SOURCES
+  account.cpp
+  annotation.cpp
+  config.cpp
+  config_text.cpp
+  explain.cpp
+  internal/config_numbers.cpp
+  internal/config_tokens.cpp
+  pytorch_message.cpp
+  stats.cpp
+  types.cpp)
+set(HEADROOM_MEMORY_HEADERS
+  account.h
+  annotation.h
+  config.h
+  event.h
+  out_of_memory.h
+  pytorch_message.h
+  stats.h
+  types.h)

@@ -1,0 +1,101 @@
+"""Plants each kind of violation in a small tree and sees it refused with its reason."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+import check_includes  # noqa: E402  (found through the line above)
+
+# (file, include line, part of the reason)
+REFUSED = [
+    ("headroom/base/a.h", '"headroom/device/device.h"', "base knows nothing of GPUs"),
+    ("headroom/device/a.cpp", '"headroom/memory/types.h"', "device is below memory"),
+    ("headroom/memory/a.cpp", '"headroom/trace/ring.h"', "must work without a tracer"),
+    ("headroom/memory/a.cpp", "<headroom/trace/ring.h>", "must work without a tracer"),
+    ("headroom/trace/a.cpp", '"headroom/memory/allocator.h"', "vocabulary only"),
+    ("headroom/report/a.cpp", '"headroom/device/types.h"', "where there is no device"),
+    ("headroom/solve/a.cpp", '"headroom/memory/types.h"', "solve speaks of buffers"),
+    ("headroom/nn/a.cpp", '"headroom/trace/ring.h"', "memory/annotation.h"),
+    ("headroom/memory/a.cpp", '"headroom/device/internal/ids.h"', "internal/ headers of device"),
+    ("headroom/memory/a.cpp", '"headroom/headroom.h"', "umbrella"),
+    ("headroom/memory/a.cpp", '"headroom/nowhere/a.h"', "no module 'nowhere'"),
+    ("headroom/device/a.cpp", '"device.h"', "from the repository root"),
+    ("headroom/strange/a.h", "<vector>", "give it a row"),
+    ("headroom/memory.h", '"headroom/device/internal/ids.h"', "internal/ headers of device"),
+    ("cli/devices.cpp", '"headroom/device/internal/ids.h"', "internal/ headers of device"),
+    ("bindings/c/headroom.cpp", '"headroom/memory/internal/pool.h"', "internal/ headers of memory"),
+    ("examples/hello.cpp", '"headroom/memory/internal/pool.h"', "internal/ headers of memory"),
+    ("headroom/report/table.h", "<fmt/core.h>", "a public header includes the standard library"),
+    ("headroom/trace/file.h", "<zstd.h>", "a public header includes the standard library"),
+    ("headroom/device/cpu/a.h", "<sys/mman.h>", "a public header includes the standard library"),
+    ("headroom/device/device.cpp", "<cuda.h>", "CUDA headers stay in"),
+    ("headroom/memory/internal/a.h", "<cuda_runtime_api.h>", "CUDA headers stay in"),
+    ("cli/main.cpp", "<cublasLt.h>", "CUDA headers stay in"),
+    ("headroom/trace/a.cpp", "<sys/syscall.h>", "Linux-only"),
+]
+
+ALLOWED = [
+    ("headroom/device/a.cpp", '"headroom/base/result.h"'),
+    ("headroom/device/a.cpp", '"headroom/device/internal/ids.h"'),
+    ("headroom/device/cpu/a.cpp", "<linux/memfd.h>"),
+    ("headroom/device/cuda/a.cpp", "<cuda.h>"),
+    ("headroom/device/device.h", "<vector>"),
+    ("headroom/memory.h", '"headroom/memory/allocator.h"'),
+    ("headroom/report/a.cpp", "<fmt/core.h>"),
+    ("headroom/report/internal/a.h", "<fmt/core.h>"),
+    ("headroom/trace/a.cpp", '"headroom/memory/event.h"'),
+    ("cli/devices.cpp", '"cli/command.h"'),
+    ("cli/devices.cpp", "<CLI/CLI.hpp>"),
+    ("examples/hello.cpp", '"headroom/headroom.h"'),
+    ("tests/device/a_test.cpp", '"headroom/device/internal/ids.h"'),
+    ("tests/device/a_test.cpp", "<gtest/gtest.h>"),
+]
+
+
+class CheckIncludes(unittest.TestCase):
+    def plant(self, path, include):
+        """Makes a tree whose only file is this one, with this include line."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "headroom").mkdir()
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#pragma once\n#include {include}\n")
+
+    def test_refuses_with_the_reason(self):
+        for path, include, reason in REFUSED:
+            with self.subTest(path=path, include=include):
+                self.plant(path, include)
+                complaints = check_includes.check(self.root)
+                self.assertEqual(len(complaints), 1, complaints)
+                self.assertIn(reason, complaints[0])
+
+    def test_allows_what_the_table_allows(self):
+        for path, include in ALLOWED:
+            with self.subTest(path=path, include=include):
+                self.plant(path, include)
+                self.assertEqual(check_includes.check(self.root), [])
+
+    def run_script(self, *arguments):
+        return subprocess.run([sys.executable, TOOLS / "check_includes.py", "--root", self.root,
+                               *arguments], capture_output=True, text=True, check=False)
+
+    def test_exits_with_1_and_names_the_line(self):
+        self.plant("headroom/base/a.h", '"headroom/device/device.h"')
+        result = self.run_script()
+        self.assertEqual(result.returncode, 1)
+        self.assertTrue(result.stdout.startswith("headroom/base/a.h:2: may not include"))
+
+    def test_prints_the_graph(self):
+        self.plant("headroom/device/a.cpp", '"headroom/base/result.h"')
+        self.assertEqual(self.run_script("--graph").stdout.split(), ["device", "base", "(1)"])
+        self.assertIn('"device" -> "base"', self.run_script("--graph=dot").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Who may include whom.
+
+    tools/check_includes.py                 checks the tree; each refused line comes with the reason
+    tools/check_includes.py --graph         prints the modules and what each includes
+    tools/check_includes.py --graph=dot     the same for Graphviz
+
+CMake links the modules by the same table, but they share one include root, so a header can be
+reached without linking its library; this script closes that gap. To change the table, change it
+here and say why: the reason is what the next person reads when the edge is refused.
+"""
+
+import argparse
+import collections
+import pathlib
+import re
+import sys
+
+# module -> (what it may include, why nothing else). `memory:types.h,event.h` means these only.
+TABLE = {
+    "base": ("", "base knows nothing of GPUs; everything stands on it"),
+    "device": ("base", "a backend does not know who asks it for memory"),
+    "memory": ("base device", "the allocator is embedded in other programs: base, device and "
+                              "memory are all that they should have to take"),
+    "trace": ("base memory:types.h,event.h,stats.h",
+              "trace records the allocator's words and must read files where there is no device"),
+    "replay": ("base device memory trace", "replay runs allocators, not models"),
+    "solve": ("base", "solve speaks of buffers, lifetimes and costs, whoever has them"),
+    "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace replay solve",
+               "report prints values that others computed, so it works without any device"),
+    "tensor": ("base device memory", "tensors live on devices and ask the allocator, no more"),
+    "autograd": ("base tensor solve", "autograd is a graph over tensors"),
+    "nn": ("base tensor autograd", "layers are made of tensors and their gradients"),
+    "train": ("base device memory tensor autograd nn solve",
+              "train runs models; looking at what they did is the tools' work"),
+}
+
+# Edges somebody will want, and what to do instead.
+REASONS = {
+    ("device", "memory"): "device is below memory; a backend returns a status and the allocator "
+                          "decides what to do about it",
+    ("memory", "trace"): "memory owns Event and EventSink, trace implements the sinks; the "
+                         "allocator must work without a tracer",
+    ("memory", "tensor"): "tensors ask the allocator for memory, not the other way round",
+    ("trace", "memory"): "trace takes the allocator's vocabulary only: memory/types.h, event.h "
+                         "and stats.h",
+    ("trace", "replay"): "replay reads traces; a trace does not know that it is replayed",
+    ("trace", "report"): "report reads traces; a trace does not know how it is shown",
+    ("replay", "tensor"): "a replay moves blocks, it computes nothing",
+    ("report", "memory"): "report takes memory's value types only, so that it cannot allocate",
+    ("report", "device"): "report must run where there is no device: have the caller pass the "
+                          "values in",
+    ("report", "tensor"): "the tools build and run without the runtime",
+    ("tensor", "trace"): "a name or phase reaches the trace through memory/annotation.h",
+    ("tensor", "autograd"): "a tensor does not know that it is differentiated",
+    ("autograd", "nn"): "autograd differentiates any graph; layers are built on it",
+    ("nn", "train"): "layers do not know how they are trained",
+    ("nn", "trace"): "a layer's name reaches the trace through memory/annotation.h",
+    ("train", "trace"): "a phase reaches the trace through memory/annotation.h",
+    ("train", "replay"): "a plan is the real step on the meta device, not a replay",
+    ("train", "report"): "train returns values; the command prints them with report",
+}
+
+CUDA = re.compile(r"^(cuda|cublas|cudnn|cufft|cupti|curand|cusolver|cusparse|nvml|nvrtc)\w*\.h$"
+                  r"|^(cooperative_groups|cub|cuda|thrust)/")
+CUDA_HOMES = ("headroom/device/cuda/", "headroom/tensor/cuda/")
+LINUX = re.compile(r"^(linux|asm)/|^sys/(auxv|epoll|eventfd|inotify|prctl|syscall|sysinfo)\.h$")
+LINUX_HOMES = ("headroom/device/cpu/", "headroom/device/cuda/", "headroom/tensor/cuda/")
+STANDARD = re.compile(r"^[a-z_0-9]+$")  # <vector>; <stdint.h> and <fmt/core.h> are not
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+FOLDERS = ("headroom", "cli", "bindings", "examples", "benchmarks", "tests")
+
+
+def may_include(module, target, header):
+    for entry in TABLE[module][0].split():
+        name, _, only = entry.partition(":")
+        if name == target:
+            return not only or header in only.split(",")
+    return module == target
+
+
+def split(path):
+    """headroom/device/internal/ids.h -> ("device", "internal/ids.h"); an umbrella has no module."""
+    parts = path.split("/", 2)
+    return (parts[1], parts[2]) if len(parts) == 3 else ("", parts[-1])
+
+
+def refuse_ours(path, target):
+    """The reason why `path` may not include our header `target`, or None."""
+    folder = path.split("/")[0]
+    module, _ = split(path) if folder == "headroom" else (folder, "")
+    other, header = split(target)
+    if folder in ("tests", "benchmarks"):
+        return None
+    if other and other not in TABLE:
+        return f"there is no module '{other}' in the table of tools/check_includes.py"
+    if "internal" in header.split("/") and module != other:
+        return f"internal/ headers of {other} are its own; they are not installed and may change"
+    if folder != "headroom" or module not in TABLE:  # an umbrella may include any public header
+        return None
+    if not other:
+        return "an umbrella header is for users; inside, include what you use"
+    if may_include(module, other, header):
+        return None
+    return REASONS.get((module, other), TABLE[module][1])
+
+
+def refuse_foreign(path, target):
+    """The reason why `path` may not include the foreign header `target`, or None."""
+    folder = path.split("/")[0]
+    if folder in ("tests", "benchmarks"):
+        return None
+    if CUDA.search(target) and not path.startswith(CUDA_HOMES):
+        return "CUDA headers stay in device/cuda and tensor/cuda; all else builds without CUDA"
+    if LINUX.search(target) and not path.startswith(LINUX_HOMES):
+        return "Linux-only code stays in device/cpu and device/cuda: people read traces on laptops"
+    is_public = folder == "headroom" and path.endswith((".h", ".cuh")) and "/internal/" not in path
+    if is_public and not STANDARD.match(target):
+        return "a public header includes the standard library and ours, so that users need no more"
+    return None
+
+
+def refuse(path, quoted, angled):
+    if angled and not angled.startswith("headroom/"):
+        return refuse_foreign(path, angled)
+    target = quoted or angled
+    if target.startswith("headroom/"):
+        return refuse_ours(path, target)
+    if path.startswith("headroom/"):
+        return "write the path from the repository root, so that this check can see the module"
+    return None
+
+
+def includes(root):
+    """Yields (path, line number, quoted, angled) for every include line of the tree."""
+    for folder in FOLDERS:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in SUFFIXES or not file.is_file():
+                continue
+            path = file.relative_to(root).as_posix()
+            text = file.read_text(encoding="utf-8", errors="replace")
+            for number, line in enumerate(text.splitlines(), 1):
+                if found := INCLUDE.match(line):
+                    yield path, number, found[1], found[2]
+
+
+def check(root):
+    modules = {file.name for file in (root / "headroom").iterdir() if file.is_dir()}
+    complaints = [f"headroom/{name}: not in the table of tools/check_includes.py; give it a row"
+                  for name in sorted(modules - TABLE.keys())]
+    for path, number, quoted, angled in includes(root):
+        if reason := refuse(path, quoted, angled):
+            complaints.append(f"{path}:{number}: may not include {quoted or angled}: {reason}")
+    return complaints
+
+
+def graph(root):
+    """module -> module -> number of include lines; `cli` and `bindings` count as modules."""
+    edges = collections.defaultdict(collections.Counter)
+    for path, _, quoted, angled in includes(root):
+        folder, target = path.split("/")[0], quoted or angled
+        if folder not in ("headroom", "cli", "bindings") or not target.startswith("headroom/"):
+            continue
+        module = split(path)[0] if folder == "headroom" else folder
+        edges[module or "headroom.h"][split(target)[0] or "headroom.h"] += 1
+    for module, targets in edges.items():
+        del targets[module]
+    return edges
+
+
+def print_graph(edges, style):
+    order = [*TABLE, *sorted(edges.keys() - TABLE.keys())]
+    present = [module for module in order if module in edges]
+    if style == "dot":
+        lines = [f'  "{a}" -> "{b}" [label={n}];' for a in present for b, n in edges[a].items()]
+        print("\n".join(["digraph headroom {", "  rankdir=BT;", *lines, "}"]))
+        return
+    for module in present:
+        targets = sorted(edges[module].items(), key=lambda item: order.index(item[0]))
+        print(f"{module:10}", ", ".join(f"{b} ({n})" for b, n in targets) or "nothing of ours")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks who includes whom.")
+    parser.add_argument("--root", type=pathlib.Path, help="the tree (default: this repository)",
+                        default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--graph", nargs="?", const="text", choices=("text", "dot"),
+                        help="print the modules and what each includes")
+    options = parser.parse_args()
+    if options.graph:
+        print_graph(graph(options.root), options.graph)
+        return 0
+    complaints = check(options.root)
+    for complaint in complaints:
+        print(complaint)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

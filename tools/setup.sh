@@ -1,0 +1,99 @@
+# Sourced by ./run and ./test: gets what is missing from Debian's packages, configures, builds.
+# Does nothing, quickly, when all is there. Everything it says goes to stderr.
+
+# A package, or package:command where any provider of the command will do.
+build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev)
+test_packages=(libgtest-dev libgmock-dev python3:python3)
+lint_packages=(clang-format:clang-format clang-tidy:clang-tidy python3:python3)
+
+launcher=()  # put before whatever runs our binaries
+
+say() { printf 'headroom: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# missing_packages PACKAGE[:COMMAND]...: prints those that are not installed.
+missing_packages() {
+  local entry names=()
+  for entry in "$@"; do
+    if [[ $entry != *:* ]]; then
+      names+=("$entry")
+    elif ! command -v "${entry#*:}" >/dev/null; then
+      printf '%s\n' "${entry%%:*}"
+    fi
+  done
+  # On another system CMake looks for the libraries, and names the one it does not find.
+  if ((${#names[@]} == 0)) || ! command -v dpkg-query >/dev/null; then return; fi
+  dpkg-query --show --showformat '${db:Status-Status} ${Package}\n' "${names[@]}" 2>/dev/null |
+    awk -v wanted="${names[*]}" '
+      $1 == "installed" { have[$2] = 1 }
+      END {
+        split(wanted, want, " ")
+        for (i = 1; i in want; i++) if (!(want[i] in have)) print want[i]
+      }'
+}
+
+# ensure_packages PURPOSE PACKAGE[:COMMAND]...: installs what is missing, as root or with sudo.
+ensure_packages() {
+  local purpose=$1 missing as_root=()
+  shift
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  command -v apt-get >/dev/null ||
+    die "to $purpose, install what Debian calls ${missing[*]} (there is no apt-get here to do it)"
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null ||
+      die "to $purpose, run this as root first: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing ${missing[*]} (needed to $purpose)"
+  apt_get() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null >&2
+  }
+  apt_get update || say "could not refresh the package lists; trying with those there are"
+  apt_get install --no-install-recommends "${missing[@]}" ||
+    die "apt-get could not install ${missing[*]} (its message is above)"
+}
+
+# has_cached DIR NAME=VALUE...: whether the build in DIR was configured with these values.
+has_cached() {
+  local dir=$1 entry
+  shift
+  for entry in "$@"; do
+    sed -n "s/^${entry%%=*}:[A-Z]*=//p" "$dir/CMakeCache.txt" |
+      grep -qxF -- "${entry#*=}" || return 1
+  done
+}
+
+# configure PRESET DIR [NAME=VALUE...]: unless DIR is a build of this tree with these values.
+# Only what is lacking is asked for, so ./run never takes the tests out of a build that has them.
+configure() {
+  local preset=$1 dir=$2 options=()
+  shift 2
+  if [[ -f $dir/CMakeCache.txt ]] && ! has_cached "$dir" "CMAKE_HOME_DIRECTORY=$root"; then
+    options=(--fresh)  # the tree was moved or copied with its build
+  elif [[ -f $dir/build.ninja && ! $root/CMakePresets.json -nt $dir/build.ninja ]] &&
+    has_cached "$dir" "$@"; then
+    return
+  fi
+  (cd "$root" && cmake --preset "$preset" "${options[@]}") >&2 ||
+    die "CMake could not configure $dir (see above)"
+}
+
+# build DIR [TARGET...]: shows progress when there is something to do, and is silent otherwise.
+build() {
+  local dir=$1
+  shift
+  [[ $(ninja -C "$dir" -n "$@" 2>&1 | tail -n 1) != "ninja: no work to do." ]] || return 0
+  "${launcher[@]}" ninja -C "$dir" -j "$(jobs_that_fit)" "$@" >&2 ||
+    die "the build failed (see above)"
+}
+
+# One job a core, but no more than there is memory for: a compiler may take 1 GiB.
+jobs_that_fit() {
+  local cores gib
+  cores=$(nproc)
+  gib=$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)
+  ((gib >= cores)) || cores=$gib
+  echo $((cores > 0 ? cores : 1))
+}
