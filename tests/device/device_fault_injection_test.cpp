@@ -113,24 +113,21 @@ class Scenario {
   std::optional<StatusCode> failure_;
 };
 
-template <class Backend>
-class FaultInjection : public testing::DeviceFixture<Backend> {
+class FaultInjection : public testing::DeviceFixture {
  protected:
   // Nothing is left: all memory is free and every address may be reserved again.
   void expect_empty(std::uint64_t free_before, std::uint64_t position) {
-    const auto info = this->device().memory_info();
+    const auto info = device().memory_info();
     ASSERT_TRUE(worked(info)) << "after failing call " << position;
     ASSERT_EQ(info->free_bytes, free_before) << "after failing call " << position;
-    if constexpr (requires { Backend::expect_nothing_left(this->device()); }) {
-      Backend::expect_nothing_left(this->device());
-    }
+    backend().expect_nothing_left(device());
   }
 };
-TYPED_TEST_SUITE(FaultInjection, testing::PlainBackends, testing::BackendNames);
+HEADROOM_DEVICE_SUITE(FaultInjection, plain_backends);
 
-TYPED_TEST(FaultInjection, EveryPositionInTurnLeavesNothingBehind) {
-  FaultDevice faulty(this->device());
-  const std::uint64_t free_before = this->free_bytes();
+TEST_P(FaultInjection, EveryPositionInTurnLeavesNothingBehind) {
+  FaultDevice faulty(device());
+  const std::uint64_t free_before = free_bytes();
   std::uint64_t clean_calls = 0;
   {
     Scenario scenario(faulty);
@@ -138,7 +135,7 @@ TYPED_TEST(FaultInjection, EveryPositionInTurnLeavesNothingBehind) {
     clean_calls = faulty.seen();
   }
   const std::uint64_t all_calls = faulty.seen();
-  this->expect_empty(free_before, 0);
+  expect_empty(free_before, 0);
   ASSERT_GE(all_calls, 200U) << "some hundred calls";
 
   for (const StatusCode code : {StatusCode::kOutOfMemory, StatusCode::kFailed}) {
@@ -155,7 +152,7 @@ TYPED_TEST(FaultInjection, EveryPositionInTurnLeavesNothingBehind) {
         }
       }
       ASSERT_EQ(faulty.failed(), 1U) << "call " << position;
-      this->expect_empty(free_before, position);
+      expect_empty(free_before, position);
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
@@ -165,9 +162,9 @@ TYPED_TEST(FaultInjection, EveryPositionInTurnLeavesNothingBehind) {
 }
 
 // Memory that runs out for good, from each position on: the clean-up asks for none.
-TYPED_TEST(FaultInjection, RunningOutOfMemoryForGoodLeavesNothingBehind) {
-  FaultDevice faulty(this->device());
-  const std::uint64_t free_before = this->free_bytes();
+TEST_P(FaultInjection, RunningOutOfMemoryForGoodLeavesNothingBehind) {
+  FaultDevice faulty(device());
+  const std::uint64_t free_before = free_bytes();
   for (const Call call : {Call::kAllocateSegment,
                           Call::kCreatePages,
                           Call::kMapPages,
@@ -180,7 +177,7 @@ TYPED_TEST(FaultInjection, RunningOutOfMemoryForGoodLeavesNothingBehind) {
         Scenario scenario(faulty);
         ASSERT_EQ(scenario.run(), StatusCode::kOutOfMemory) << to_string(call) << " " << position;
       }
-      this->expect_empty(free_before, position);
+      expect_empty(free_before, position);
       if (::testing::Test::HasFatalFailure()) return;
     }
   }

@@ -362,17 +362,16 @@ class LockStep {
   std::vector<char> host_;
 };
 
-template <class Backend>
-class DeviceLockStep : public testing::DeviceFixture<Backend> {};
-TYPED_TEST_SUITE(DeviceLockStep, testing::AllBackends, testing::BackendNames);
+class DeviceLockStep : public testing::DeviceFixture {};
+HEADROOM_DEVICE_SUITE(DeviceLockStep, all_backends);
 
-TYPED_TEST(DeviceLockStep, AnswersAsAMetaDeviceOfItsProfileDoes) {
+TEST_P(DeviceLockStep, AnswersAsAMetaDeviceOfItsProfileDoes) {
   const unsigned first_seed = testing::test_seed();
   for (unsigned round = 0; round < 10; ++round) {
     const unsigned seed = first_seed + round;
     SCOPED_TRACE(testing::seed_text(seed));
-    auto device = TypeParam::make();
-    BackendProfile profile = TypeParam::profile();
+    auto device = make();
+    BackendProfile profile = backend().profile;
     profile.granularity_bytes = device->properties().granularity_bytes;
     const auto meta = MetaDevice::create(
         {.capacity_bytes = device->properties().total_bytes,

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numeric>
 #include <sys/wait.h>
-#include <type_traits>
 #include <unistd.h>
 #include <vector>
 
@@ -31,8 +30,7 @@ Bytes counting(std::size_t size, std::uint8_t from = 0) {
   return bytes;
 }
 
-template <class Backend>
-class DeviceCopies : public testing::DeviceFixture<Backend> {
+class DeviceCopies : public testing::DeviceFixture {
  protected:
   // What a device without values answers to a copy to the host.
   ::testing::AssertionResult read(Device& device,
@@ -40,26 +38,26 @@ class DeviceCopies : public testing::DeviceFixture<Backend> {
                                   DeviceAddress from,
                                   StreamId stream = StreamId::kDefault) {
     const auto copied = device.copy_to_host(into.data(), from, into.size(), stream);
-    if (!Backend::kCanReadBack) return refused(copied, kNotSupported);
+    if (!backend().can_read_back) return refused(copied, kNotSupported);
     if (!copied) return worked(copied);
     return worked(device.synchronize_stream(stream));
   }
   // Whether the bytes from `address` on are these; true on a device without values.
   ::testing::AssertionResult holds(DeviceAddress address, const Bytes& expected) {
-    return holds(this->device(), address, expected);
+    return holds(device(), address, expected);
   }
   ::testing::AssertionResult holds(Device& device, DeviceAddress address, const Bytes& expected) {
     Bytes found(expected.size(), 0xee);
     if (auto done = read(device, found, address); !done) return done;
-    if (!Backend::kCanReadBack || found == expected) return ::testing::AssertionSuccess();
+    if (!backend().can_read_back || found == expected) return ::testing::AssertionSuccess();
     const auto differ = std::mismatch(found.begin(), found.end(), expected.begin());
     return ::testing::AssertionFailure() << "byte " << differ.first - found.begin() << " is "
                                          << int{*differ.first} << ", not " << int{*differ.second};
   }
 };
-TYPED_TEST_SUITE(DeviceCopies, testing::AllBackends, testing::BackendNames);
+HEADROOM_DEVICE_SUITE(DeviceCopies, all_backends);
 
-TYPED_TEST(DeviceCopies, ValuesComeBack) {
+TEST_P(DeviceCopies, ValuesComeBack) {
   Device& device = this->device();
   const DeviceAddress segment = device.allocate_segment(64_KiB).value();
   const Bytes source = counting(10'001);
@@ -68,15 +66,15 @@ TYPED_TEST(DeviceCopies, ValuesComeBack) {
     ASSERT_TRUE(worked(device.copy_to_device(segment + 7, source.data(), source.size(), stream)));
     ASSERT_TRUE(worked(device.copy_within(segment + 30'000, segment + 7, source.size(), stream)));
     ASSERT_TRUE(worked(device.synchronize_stream(stream)));
-    EXPECT_TRUE(this->holds(segment, Bytes(7, 0xab))) << "what is before stays";
-    EXPECT_TRUE(this->holds(segment + 7, source));
-    EXPECT_TRUE(this->holds(segment + 30'000, source));
-    EXPECT_TRUE(this->holds(segment + 30'000 + source.size(), Bytes(100, 0xab)));
-    EXPECT_TRUE(this->holds(segment + 64_KiB - 1, Bytes(1, 0xab))) << "to the last byte";
+    EXPECT_TRUE(holds(segment, Bytes(7, 0xab))) << "what is before stays";
+    EXPECT_TRUE(holds(segment + 7, source));
+    EXPECT_TRUE(holds(segment + 30'000, source));
+    EXPECT_TRUE(holds(segment + 30'000 + source.size(), Bytes(100, 0xab)));
+    EXPECT_TRUE(holds(segment + 64_KiB - 1, Bytes(1, 0xab))) << "to the last byte";
   }
 }
 
-TYPED_TEST(DeviceCopies, CopiesRunInStreamOrder) {
+TEST_P(DeviceCopies, CopiesRunInStreamOrder) {
   Device& device = this->device();
   const DeviceAddress segment = device.allocate_segment(4_KiB).value();
   const StreamId stream = device.create_stream().value();
@@ -86,8 +84,8 @@ TYPED_TEST(DeviceCopies, CopiesRunInStreamOrder) {
     ASSERT_TRUE(worked(device.fill(segment, static_cast<std::uint8_t>(round + 1), 2_KiB, stream)));
     ASSERT_TRUE(worked(device.copy_within(segment + 3_KiB, segment + 1_KiB, 512, stream)));
   }
-  EXPECT_TRUE(this->read(device, seen, segment, stream));
-  if (TypeParam::kCanReadBack) {
+  EXPECT_TRUE(read(device, seen, segment, stream));
+  if (backend().can_read_back) {
     EXPECT_EQ(seen[0], 50);
     EXPECT_EQ(seen[2_KiB], 49);
     EXPECT_EQ(seen[3_KiB], 50);
@@ -95,13 +93,13 @@ TYPED_TEST(DeviceCopies, CopiesRunInStreamOrder) {
   }
 }
 
-TYPED_TEST(DeviceCopies, RefusesRangesThatAreNotAllItsOwn) {
+TEST_P(DeviceCopies, RefusesRangesThatAreNotAllItsOwn) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   const DeviceAddress good = device.allocate_segment(8_KiB).value();
   const DeviceAddress theirs = other->allocate_segment(8_KiB).value();
   const DeviceAddress elsewhere = other->allocate_segment(16_KiB).value();
-  const DeviceAddress unmapped = device.reserve_addresses(this->page()).value();
+  const DeviceAddress unmapped = device.reserve_addresses(page()).value();
   ASSERT_TRUE(worked(device.fill(good, 1, 8_KiB, StreamId::kDefault)));
   Bytes host(16_KiB, 2);
   const struct {
@@ -136,14 +134,14 @@ TYPED_TEST(DeviceCopies, RefusesRangesThatAreNotAllItsOwn) {
     }
   }
   EXPECT_EQ(host, Bytes(16_KiB, 2));
-  EXPECT_TRUE(this->holds(good, Bytes(8_KiB, 1))) << "untouched";
+  EXPECT_TRUE(holds(good, Bytes(8_KiB, 1))) << "untouched";
   EXPECT_TRUE(refused(device.copy_to_device(good, nullptr, 8, s), kInvalidArgument));
   EXPECT_TRUE(refused(device.copy_to_host(nullptr, good, 8, s), kInvalidArgument));
   ASSERT_TRUE(worked(device.free_segment(good)));
   EXPECT_TRUE(refused(device.fill(good, 3, 1, s), kInvalidArgument)) << "freed";
 }
 
-TYPED_TEST(DeviceCopies, GoAcrossMappingsButNotAcrossHoles) {
+TEST_P(DeviceCopies, GoAcrossMappingsButNotAcrossHoles) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const DeviceAddress range = device.reserve_addresses(6 * page).value();
@@ -156,8 +154,8 @@ TYPED_TEST(DeviceCopies, GoAcrossMappingsButNotAcrossHoles) {
   const Bytes source = counting(1000);
   ASSERT_TRUE(worked(device.fill(range, 0, 2 * page, s)));
   EXPECT_TRUE(worked(device.copy_to_device(range + page - 500, source.data(), 1000, s)));
-  EXPECT_TRUE(this->holds(range + page - 500, source));
-  EXPECT_TRUE(this->holds(range + 4 * page - 500, counting(500))) << "the alias has its half";
+  EXPECT_TRUE(holds(range + page - 500, source));
+  EXPECT_TRUE(holds(range + 4 * page - 500, counting(500))) << "the alias has its half";
   Bytes host(2000);
   EXPECT_TRUE(
       refused(device.copy_to_host(host.data(), range + 2 * page - 1, 2, s), kInvalidArgument));
@@ -169,9 +167,9 @@ TYPED_TEST(DeviceCopies, GoAcrossMappingsButNotAcrossHoles) {
   EXPECT_TRUE(worked(device.fill(range, 1, page, s)));
 }
 
-TYPED_TEST(DeviceCopies, PeersCopyToOneAnother) {
+TEST_P(DeviceCopies, PeersCopyToOneAnother) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   const DeviceAddress here = device.allocate_segment(4_KiB).value();
   const DeviceAddress there = other->allocate_segment(4_KiB).value();
   const StreamId s = StreamId::kDefault;
@@ -179,31 +177,29 @@ TYPED_TEST(DeviceCopies, PeersCopyToOneAnother) {
   ASSERT_TRUE(worked(device.copy_to_device(here, source.data(), source.size(), s)));
   EXPECT_TRUE(worked(other->copy_peer(there, device, here, 4_KiB, s)));
   EXPECT_TRUE(worked(other->synchronize_stream(s)));
-  EXPECT_TRUE(this->holds(*other, there, source));
+  EXPECT_TRUE(holds(*other, there, source));
   EXPECT_TRUE(worked(device.copy_peer(here + 2_KiB, device, here, 1_KiB, s))) << "itself";
   EXPECT_TRUE(worked(device.synchronize_stream(s)));
-  EXPECT_TRUE(this->holds(here + 2_KiB, counting(1_KiB, 9)));
+  EXPECT_TRUE(holds(here + 2_KiB, counting(1_KiB, 9)));
 
   const StreamId foreign = other->create_stream().value();
   EXPECT_TRUE(refused(device.copy_peer(here, *other, there, 8, foreign), kUnknownHandle))
       << "the order is that of this device's stream";
 }
 
-TYPED_TEST(DeviceCopies, PeersAreOfOneKind) {
-  using Stranger = std::conditional_t<std::is_base_of_v<testing::MetaBackend, TypeParam>,
-                                      testing::CpuBackend,
-                                      testing::MetaBackend>;
+TEST_P(DeviceCopies, PeersAreOfOneKind) {
   Device& device = this->device();
-  auto stranger = Stranger::make();
+  const bool is_cpu = device.id().kind == DeviceKind::kCpu;
+  auto stranger = (is_cpu ? testing::meta_backend() : testing::cpu_backend()).make({});
   const DeviceAddress here = device.allocate_segment(8).value();
   const DeviceAddress there = stranger->allocate_segment(8).value();
   EXPECT_TRUE(
       refused(device.copy_peer(here, *stranger, there, 8, StreamId::kDefault), kNotSupported));
 }
 
-TYPED_TEST(DeviceCopies, PeersMayBeWrapped) {
+TEST_P(DeviceCopies, PeersMayBeWrapped) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   FaultDevice wrapped(*other);
   FaultDevice twice(static_cast<Device&>(wrapped));  // not a copy
   const DeviceAddress here = device.allocate_segment(4_KiB).value();
@@ -212,32 +208,32 @@ TYPED_TEST(DeviceCopies, PeersMayBeWrapped) {
   const Bytes source = counting(4_KiB, 3);
   ASSERT_TRUE(worked(device.copy_to_device(here, source.data(), source.size(), s)));
   EXPECT_TRUE(worked(twice.copy_peer(there, device, here, 4_KiB, s)));
-  EXPECT_TRUE(this->holds(*other, there, source));
+  EXPECT_TRUE(holds(*other, there, source));
   ASSERT_TRUE(worked(device.fill(here, 0, 4_KiB, s)));
   EXPECT_TRUE(worked(device.copy_peer(here, twice, there, 4_KiB, s)));
-  EXPECT_TRUE(this->holds(here, source));
+  EXPECT_TRUE(holds(here, source));
 }
 
 // --- Pinned memory ---------------------------------------------------------------------------
 
-TYPED_TEST(DeviceCopies, PinnedMemoryIsTheHostsToUse) {
+TEST_P(DeviceCopies, PinnedMemoryIsTheHostsToUse) {
   Device& device = this->device();
-  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t before = free_bytes();
   void* const pinned = device.allocate_pinned(100'000).value();
   ASSERT_NE(pinned, nullptr);
-  if (TypeParam::kHasExactCapacity) {
-    EXPECT_EQ(this->free_bytes(), before) << "not the device's";
+  if (backend().has_exact_capacity) {
+    EXPECT_EQ(free_bytes(), before) << "not the device's";
   }
   std::memset(pinned, 6, 100'000);
   const DeviceAddress segment = device.allocate_segment(100'000).value();
   ASSERT_TRUE(worked(device.copy_to_device(segment, pinned, 100'000, StreamId::kDefault)));
-  EXPECT_TRUE(this->holds(segment, Bytes(100'000, 6)));
+  EXPECT_TRUE(holds(segment, Bytes(100'000, 6)));
   EXPECT_TRUE(worked(device.free_pinned(pinned)));
 }
 
-TYPED_TEST(DeviceCopies, FreesOnlyPinnedMemoryItKnows) {
+TEST_P(DeviceCopies, FreesOnlyPinnedMemoryItKnows) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   void* const pinned = device.allocate_pinned(64).value();
   int local = 0;
   EXPECT_TRUE(refused(device.free_pinned(nullptr), kUnknownHandle));
@@ -251,7 +247,7 @@ TYPED_TEST(DeviceCopies, FreesOnlyPinnedMemoryItKnows) {
 
 // --- Counting and questions ------------------------------------------------------------------
 
-TYPED_TEST(DeviceCopies, EveryCallIsCounted) {
+TEST_P(DeviceCopies, EveryCallIsCounted) {
   Device& device = this->device();
   for (std::size_t i = 0; i < kCallCount; ++i) {
     EXPECT_EQ(device.calls(static_cast<Call>(i)), 0U) << to_string(static_cast<Call>(i));
@@ -281,8 +277,8 @@ TYPED_TEST(DeviceCopies, EveryCallIsCounted) {
   EXPECT_EQ(device.calls(Call::kCopyPeer), 0U);
 }
 
-TYPED_TEST(DeviceCopies, AStatusNamesItsCallAndItsNumbers) {
-  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+TEST_P(DeviceCopies, AStatusNamesItsCallAndItsNumbers) {
+  if (!backend().has_exact_capacity) GTEST_SKIP() << "the capacity is shared";
   Device& device = this->device();
   const auto status = device.allocate_segment(20_MiB).error();
   EXPECT_EQ(to_string(status),
@@ -344,16 +340,16 @@ int first_call_that_survives(Device& device,
   return first;
 }
 
-TYPED_TEST(DeviceCopies, EveryCallAnswersForkedInTheChild) {
+TEST_P(DeviceCopies, EveryCallAnswersForkedInTheChild) {
   Device& device = this->device();
   const DeviceAddress segment = device.allocate_segment(1_KiB).value();
-  const DeviceAddress range = device.reserve_addresses(this->page()).value();
-  const PageHandle handle = device.create_pages(this->page()).value();
+  const DeviceAddress range = device.reserve_addresses(page()).value();
+  const PageHandle handle = device.create_pages(page()).value();
   ASSERT_TRUE(worked(device.map_pages(range, std::array{handle})));
   const StreamId stream = device.create_stream().value();
   const EventId event = device.record_event(stream).value();
   void* const pinned = device.allocate_pinned(8).value();
-  ASSERT_TRUE(worked(device.fill(range, 4, this->page(), stream)));
+  ASSERT_TRUE(worked(device.fill(range, 4, page(), stream)));
   ASSERT_TRUE(worked(device.synchronize_stream(stream)));
 
   const pid_t child = fork();
@@ -366,8 +362,8 @@ TYPED_TEST(DeviceCopies, EveryCallAnswersForkedInTheChild) {
   ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0) << "the number of the first call that survived";
 
-  EXPECT_TRUE(this->holds(range, Bytes(this->page(), 4))) << "the parent goes on";
-  EXPECT_TRUE(worked(device.unmap_pages(range, this->page())));
+  EXPECT_TRUE(holds(range, Bytes(page(), 4))) << "the parent goes on";
+  EXPECT_TRUE(worked(device.unmap_pages(range, page())));
   EXPECT_TRUE(worked(device.synchronize_stream(stream)));
 }
 

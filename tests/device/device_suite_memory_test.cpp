@@ -20,22 +20,21 @@ using testing::refused;
 using testing::worked;
 using enum StatusCode;
 
-template <class Backend>
-class DeviceMemory : public testing::DeviceFixture<Backend> {
+class DeviceMemory : public testing::DeviceFixture {
  protected:
   // `count` handles of one page each.
   std::vector<PageHandle> pages(std::size_t count) {
     std::vector<PageHandle> handles;
     for (std::size_t i = 0; i < count; ++i) {
-      handles.push_back(this->device().create_pages(this->page()).value());
+      handles.push_back(device().create_pages(page()).value());
     }
     return handles;
   }
 
   // Whether the pages' bytes are `value`; true on a device without values.
   ::testing::AssertionResult holds(DeviceAddress address, std::uint8_t value) {
-    if constexpr (Backend::kCanReadBack) {
-      std::vector<std::uint8_t> bytes(this->page(), static_cast<std::uint8_t>(~value));
+    if (backend().can_read_back) {
+      std::vector<std::uint8_t> bytes(page(), static_cast<std::uint8_t>(~value));
       Device& device = this->device();
       if (auto copied =
               device.copy_to_host(bytes.data(), address, bytes.size(), StreamId::kDefault);
@@ -54,16 +53,16 @@ class DeviceMemory : public testing::DeviceFixture<Backend> {
     return ::testing::AssertionSuccess();
   }
 };
-TYPED_TEST_SUITE(DeviceMemory, testing::AllBackends, testing::BackendNames);
+HEADROOM_DEVICE_SUITE(DeviceMemory, all_backends);
 
-TYPED_TEST(DeviceMemory, PropertiesAreFilledIn) {
-  const Properties& properties = this->device().properties();
-  EXPECT_EQ(properties.id, this->device().id());
+TEST_P(DeviceMemory, PropertiesAreFilledIn) {
+  const Properties& properties = device().properties();
+  EXPECT_EQ(properties.id, device().id());
   EXPECT_FALSE(properties.name.empty());
   EXPECT_GT(properties.total_bytes, 0U);
   EXPECT_GT(properties.granularity_bytes, 0U);
   EXPECT_TRUE(properties.has_virtual_memory);
-  EXPECT_EQ(this->device().tracks_blocks(), this->innermost().tracks_blocks());
+  EXPECT_EQ(device().tracks_blocks(), innermost().tracks_blocks());
   ASSERT_FALSE(properties.hierarchy.empty());
   for (const MemoryLevel& level : properties.hierarchy) {
     EXPECT_FALSE(level.name.empty());
@@ -74,7 +73,7 @@ TYPED_TEST(DeviceMemory, PropertiesAreFilledIn) {
 
 // --- Segments --------------------------------------------------------------------------------
 
-TYPED_TEST(DeviceMemory, SegmentsAreAlignedAndApart) {
+TEST_P(DeviceMemory, SegmentsAreAlignedAndApart) {
   Device& device = this->device();
   std::map<DeviceAddress, std::uint64_t> segments;
   for (const std::uint64_t size : {std::uint64_t{1},
@@ -103,27 +102,27 @@ TYPED_TEST(DeviceMemory, SegmentsAreAlignedAndApart) {
   }
 }
 
-TYPED_TEST(DeviceMemory, RefusesSegmentsPastTheCapacityUntilThereIsRoom) {
-  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+TEST_P(DeviceMemory, RefusesSegmentsPastTheCapacityUntilThereIsRoom) {
+  if (!backend().has_exact_capacity) GTEST_SKIP() << "the capacity is shared";
   Device& device = this->device();
   const std::uint64_t total = device.properties().total_bytes;
-  ASSERT_EQ(this->free_bytes(), total);
+  ASSERT_EQ(free_bytes(), total);
   EXPECT_TRUE(refused(device.allocate_segment(total + 1), kOutOfMemory));
   const auto half = device.allocate_segment(total / 2);
   ASSERT_TRUE(worked(half));
   EXPECT_TRUE(refused(device.allocate_segment(total / 2 + 1), kOutOfMemory));
-  EXPECT_EQ(this->free_bytes(), total / 2);
+  EXPECT_EQ(free_bytes(), total / 2);
   const auto other_half = device.allocate_segment(total / 2);
   ASSERT_TRUE(worked(other_half)) << "to the last byte";
   EXPECT_TRUE(refused(device.allocate_segment(1), kOutOfMemory));
-  EXPECT_TRUE(refused(device.create_pages(this->page()), kOutOfMemory));
+  EXPECT_TRUE(refused(device.create_pages(page()), kOutOfMemory));
   EXPECT_TRUE(worked(device.free_segment(*half)));
   EXPECT_TRUE(worked(device.allocate_segment(total / 2)));
 }
 
-TYPED_TEST(DeviceMemory, RefusesSizesThatCannotBe) {
+TEST_P(DeviceMemory, RefusesSizesThatCannotBe) {
   Device& device = this->device();
-  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t before = free_bytes();
   EXPECT_TRUE(refused(device.allocate_segment(0), kInvalidArgument));
   EXPECT_TRUE(refused(device.reserve_addresses(0), kInvalidArgument));
   EXPECT_TRUE(refused(device.create_pages(0), kInvalidArgument));
@@ -136,24 +135,24 @@ TYPED_TEST(DeviceMemory, RefusesSizesThatCannotBe) {
   }
   // Just below absurd: the backend itself refuses.
   EXPECT_TRUE(refused(device.allocate_segment(kAbsurdSize - 1), kOutOfMemory));
-  EXPECT_TRUE(refused(device.create_pages(kAbsurdSize - this->page()), kOutOfMemory));
-  EXPECT_TRUE(refused(device.reserve_addresses(kAbsurdSize - this->page()), kOutOfAddressSpace));
-  for (const std::uint64_t size : {this->page() - 1, this->page() + 1, this->page() / 2}) {
+  EXPECT_TRUE(refused(device.create_pages(kAbsurdSize - page()), kOutOfMemory));
+  EXPECT_TRUE(refused(device.reserve_addresses(kAbsurdSize - page()), kOutOfAddressSpace));
+  for (const std::uint64_t size : {page() - 1, page() + 1, page() / 2}) {
     EXPECT_TRUE(refused(device.reserve_addresses(size), kInvalidArgument)) << size;
     EXPECT_TRUE(refused(device.create_pages(size), kInvalidArgument)) << size;
   }
-  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_EQ(free_bytes(), before);
 }
 
-TYPED_TEST(DeviceMemory, FreesOnlySegmentsItKnows) {
+TEST_P(DeviceMemory, FreesOnlySegmentsItKnows) {
   Device& device = this->device();
   const DeviceAddress segment = device.allocate_segment(4_KiB).value();
-  const DeviceAddress range = device.reserve_addresses(this->page()).value();
+  const DeviceAddress range = device.reserve_addresses(page()).value();
   for (const DeviceAddress wrong :
        {DeviceAddress{0}, segment + 512, segment - 512, range, DeviceAddress{UINT64_MAX}}) {
     EXPECT_TRUE(refused(device.free_segment(wrong), kUnknownHandle)) << wrong;
   }
-  auto other = TypeParam::make();
+  auto other = make();
   EXPECT_TRUE(refused(other->free_segment(segment), kUnknownHandle)) << "of another device";
   EXPECT_TRUE(device.owns_range(segment, 4_KiB));
   EXPECT_TRUE(worked(device.free_segment(segment)));
@@ -162,45 +161,44 @@ TYPED_TEST(DeviceMemory, FreesOnlySegmentsItKnows) {
 
 // --- Addresses -------------------------------------------------------------------------------
 
-TYPED_TEST(DeviceMemory, AddressesAreAlignedAndFree) {
+TEST_P(DeviceMemory, AddressesAreAlignedAndFree) {
   Device& device = this->device();
-  const std::uint64_t before = this->free_bytes();
-  const std::uint64_t size = 4 * device.properties().total_bytes / this->page() * this->page();
+  const std::uint64_t before = free_bytes();
+  const std::uint64_t size = 4 * device.properties().total_bytes / page() * page();
   const DeviceAddress first = device.reserve_addresses(size).value();
-  const DeviceAddress second = device.reserve_addresses(this->page()).value();
-  EXPECT_EQ(first % this->page(), 0U);
-  EXPECT_EQ(second % this->page(), 0U);
-  EXPECT_TRUE(second >= first + size || second + this->page() <= first);
+  const DeviceAddress second = device.reserve_addresses(page()).value();
+  EXPECT_EQ(first % page(), 0U);
+  EXPECT_EQ(second % page(), 0U);
+  EXPECT_TRUE(second >= first + size || second + page() <= first);
   EXPECT_FALSE(device.owns_range(first, 1)) << "no memory is behind it";
-  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_EQ(free_bytes(), before);
   EXPECT_TRUE(worked(device.release_addresses(first)));
   EXPECT_TRUE(worked(device.release_addresses(second)));
 }
 
-TYPED_TEST(DeviceMemory, ReservesNoMoreThanItSays) {
+TEST_P(DeviceMemory, ReservesNoMoreThanItSays) {
   Device& device = this->device();
   const std::uint64_t most = device.properties().max_reservation_bytes;
-  EXPECT_TRUE(refused(device.reserve_addresses(most + this->page()), kOutOfAddressSpace));
+  EXPECT_TRUE(refused(device.reserve_addresses(most + page()), kOutOfAddressSpace));
   const auto half = device.reserve_addresses(most / 2);
   ASSERT_TRUE(worked(half));
-  EXPECT_TRUE(refused(device.reserve_addresses(most / 2 + this->page()), kOutOfAddressSpace));
+  EXPECT_TRUE(refused(device.reserve_addresses(most / 2 + page()), kOutOfAddressSpace));
   EXPECT_TRUE(worked(device.release_addresses(*half)));
   EXPECT_TRUE(worked(device.reserve_addresses(most / 2))) << "released addresses count no more";
 }
 
-TYPED_TEST(DeviceMemory, ReleasesOnlyWholeReservationsWithNothingMapped) {
+TEST_P(DeviceMemory, ReleasesOnlyWholeReservationsWithNothingMapped) {
   Device& device = this->device();
-  const DeviceAddress range = device.reserve_addresses(4 * this->page()).value();
+  const DeviceAddress range = device.reserve_addresses(4 * page()).value();
   const DeviceAddress segment = device.allocate_segment(4_KiB).value();
-  for (const DeviceAddress wrong :
-       {DeviceAddress{0}, range + this->page(), range - this->page(), segment}) {
+  for (const DeviceAddress wrong : {DeviceAddress{0}, range + page(), range - page(), segment}) {
     EXPECT_TRUE(refused(device.release_addresses(wrong), kUnknownHandle)) << wrong;
   }
-  const auto handles = this->pages(1);
-  ASSERT_TRUE(worked(device.map_pages(range + 3 * this->page(), handles)));
+  const auto handles = pages(1);
+  ASSERT_TRUE(worked(device.map_pages(range + 3 * page(), handles)));
   EXPECT_TRUE(refused(device.release_addresses(range), kInvalidArgument)) << "pages are mapped";
-  EXPECT_TRUE(device.owns_range(range + 3 * this->page(), this->page()));
-  ASSERT_TRUE(worked(device.unmap_pages(range, 4 * this->page())));
+  EXPECT_TRUE(device.owns_range(range + 3 * page(), page()));
+  ASSERT_TRUE(worked(device.unmap_pages(range, 4 * page())));
   EXPECT_TRUE(worked(device.release_addresses(range)));
   EXPECT_TRUE(refused(device.release_addresses(range), kUnknownHandle)) << "twice";
   EXPECT_TRUE(refused(device.map_pages(range, handles), kInvalidArgument)) << "released";
@@ -208,25 +206,25 @@ TYPED_TEST(DeviceMemory, ReleasesOnlyWholeReservationsWithNothingMapped) {
 
 // --- Pages -----------------------------------------------------------------------------------
 
-TYPED_TEST(DeviceMemory, PagesCountAgainstTheCapacity) {
-  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+TEST_P(DeviceMemory, PagesCountAgainstTheCapacity) {
+  if (!backend().has_exact_capacity) GTEST_SKIP() << "the capacity is shared";
   Device& device = this->device();
   const std::uint64_t total = device.properties().total_bytes;
-  const PageHandle handle = device.create_pages(total - 2 * this->page()).value();
-  const DeviceAddress segment = device.allocate_segment(this->page() + 1).value();
-  EXPECT_EQ(this->free_bytes(), this->page() - 1);
-  EXPECT_TRUE(refused(device.create_pages(this->page()), kOutOfMemory));
+  const PageHandle handle = device.create_pages(total - 2 * page()).value();
+  const DeviceAddress segment = device.allocate_segment(page() + 1).value();
+  EXPECT_EQ(free_bytes(), page() - 1);
+  EXPECT_TRUE(refused(device.create_pages(page()), kOutOfMemory));
   EXPECT_TRUE(worked(device.free_segment(segment)));
-  EXPECT_TRUE(worked(device.create_pages(this->page(), {.exportable = true})));
+  EXPECT_TRUE(worked(device.create_pages(page(), {.exportable = true})));
   EXPECT_TRUE(worked(device.release_pages(handle)));
-  EXPECT_EQ(this->free_bytes(), total - this->page());
+  EXPECT_EQ(free_bytes(), total - page());
 }
 
-TYPED_TEST(DeviceMemory, ReleasesOnlyHandlesItKnows) {
+TEST_P(DeviceMemory, ReleasesOnlyHandlesItKnows) {
   Device& device = this->device();
-  auto other = TypeParam::make();
-  const PageHandle handle = device.create_pages(this->page()).value();
-  const PageHandle foreign = other->create_pages(this->page()).value();
+  auto other = make();
+  const PageHandle handle = device.create_pages(page()).value();
+  const PageHandle foreign = other->create_pages(page()).value();
   EXPECT_NE(handle, PageHandle::kNone);
   EXPECT_NE(handle, foreign) << "unique in the process";
   EXPECT_TRUE(refused(device.release_pages(PageHandle::kNone), kUnknownHandle));
@@ -239,7 +237,7 @@ TYPED_TEST(DeviceMemory, ReleasesOnlyHandlesItKnows) {
 
 // --- Mappings --------------------------------------------------------------------------------
 
-TYPED_TEST(DeviceMemory, MapsHandlesOneBehindTheOther) {
+TEST_P(DeviceMemory, MapsHandlesOneBehindTheOther) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const DeviceAddress range = device.reserve_addresses(8 * page).value();
@@ -258,58 +256,58 @@ TYPED_TEST(DeviceMemory, MapsHandlesOneBehindTheOther) {
   ASSERT_TRUE(worked(device.unmap_pages(range + page, 4 * page)));
   const std::array turned{handles[2], handles[0], handles[1]};
   ASSERT_TRUE(worked(device.map_pages(range + 4 * page, turned)));
-  EXPECT_TRUE(this->holds(range + 4 * page, 3));
-  EXPECT_TRUE(this->holds(range + 5 * page, 0));
-  EXPECT_TRUE(this->holds(range + 6 * page, 1));
-  EXPECT_TRUE(this->holds(range + 7 * page, 2));
+  EXPECT_TRUE(holds(range + 4 * page, 3));
+  EXPECT_TRUE(holds(range + 5 * page, 0));
+  EXPECT_TRUE(holds(range + 6 * page, 1));
+  EXPECT_TRUE(holds(range + 7 * page, 2));
 }
 
-TYPED_TEST(DeviceMemory, OneHandleAtManyAddressesIsOneMemory) {
+TEST_P(DeviceMemory, OneHandleAtManyAddressesIsOneMemory) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const DeviceAddress range = device.reserve_addresses(8 * page).value();
-  const auto handle = this->pages(1)[0];
-  const std::uint64_t before = this->free_bytes();
+  const auto handle = pages(1)[0];
+  const std::uint64_t before = free_bytes();
   ASSERT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
   ASSERT_TRUE(worked(device.map_pages(range + 6 * page, std::array{handle})));
-  EXPECT_EQ(this->free_bytes(), before) << "aliases are free";
+  EXPECT_EQ(free_bytes(), before) << "aliases are free";
   ASSERT_TRUE(worked(device.fill(range + page, 7, page, StreamId::kDefault)));
-  for (const std::uint64_t slot : {0, 1, 6}) EXPECT_TRUE(this->holds(range + slot * page, 7));
+  for (const std::uint64_t slot : {0, 1, 6}) EXPECT_TRUE(holds(range + slot * page, 7));
   ASSERT_TRUE(worked(device.unmap_pages(range, page)));
   EXPECT_FALSE(device.owns_range(range, page));
   EXPECT_TRUE(device.owns_range(range + page, page)) << "the alias stays";
-  EXPECT_TRUE(this->holds(range + 6 * page, 7));
+  EXPECT_TRUE(holds(range + 6 * page, 7));
 }
 
-TYPED_TEST(DeviceMemory, ReleasedPagesLiveUntilTheirLastMappingGoes) {
+TEST_P(DeviceMemory, ReleasedPagesLiveUntilTheirLastMappingGoes) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
-  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t before = free_bytes();
   const DeviceAddress range = device.reserve_addresses(4 * page).value();
-  const auto handle = this->pages(1)[0];
-  const std::uint64_t during = this->free_bytes();
+  const auto handle = pages(1)[0];
+  const std::uint64_t during = free_bytes();
   ASSERT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
   ASSERT_TRUE(worked(device.fill(range, 5, page, StreamId::kDefault)));
   ASSERT_TRUE(worked(device.release_pages(handle)));
   EXPECT_TRUE(refused(device.release_pages(handle), kUnknownHandle));
   EXPECT_TRUE(refused(device.map_pages(range + 2 * page, std::array{handle}), kUnknownHandle));
-  EXPECT_EQ(this->free_bytes(), during) << "it is still mapped";
+  EXPECT_EQ(free_bytes(), during) << "it is still mapped";
   ASSERT_TRUE(worked(device.unmap_pages(range, page)));
-  EXPECT_TRUE(this->holds(range + page, 5));
-  EXPECT_EQ(this->free_bytes(), during);
+  EXPECT_TRUE(holds(range + page, 5));
+  EXPECT_EQ(free_bytes(), during);
   ASSERT_TRUE(worked(device.unmap_pages(range + page, page)));
-  if (TypeParam::kHasExactCapacity) {
-    EXPECT_EQ(this->free_bytes(), before);
+  if (backend().has_exact_capacity) {
+    EXPECT_EQ(free_bytes(), before);
   }
 }
 
-TYPED_TEST(DeviceMemory, MapsAllOrNothing) {
+TEST_P(DeviceMemory, MapsAllOrNothing) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   const std::uint64_t page = this->page();
   const DeviceAddress range = device.reserve_addresses(4 * page).value();
-  const auto good = this->pages(5);
-  const PageHandle gone = this->pages(1)[0];
+  const auto good = pages(5);
+  const PageHandle gone = pages(1)[0];
   ASSERT_TRUE(worked(device.release_pages(gone)));
   const PageHandle foreign = other->create_pages(page).value();
   const PageHandle wide = device.create_pages(2 * page).value();
@@ -349,12 +347,12 @@ TYPED_TEST(DeviceMemory, MapsAllOrNothing) {
   for (const PageHandle handle : good) EXPECT_TRUE(worked(device.release_pages(handle)));
 }
 
-TYPED_TEST(DeviceMemory, DoesNotMapOverAMapping) {
+TEST_P(DeviceMemory, DoesNotMapOverAMapping) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const DeviceAddress range = device.reserve_addresses(8 * page).value();
   const PageHandle wide = device.create_pages(2 * page).value();
-  const auto good = this->pages(4);
+  const auto good = pages(4);
   ASSERT_TRUE(worked(device.map_pages(range + 3 * page, std::array{wide})));
   ASSERT_TRUE(worked(device.fill(range + 3 * page, 9, 2 * page, StreamId::kDefault)));
   for (const std::uint64_t slot : {0U, 1U, 2U, 3U, 4U}) {
@@ -362,14 +360,14 @@ TYPED_TEST(DeviceMemory, DoesNotMapOverAMapping) {
   }
   EXPECT_FALSE(device.owns_range(range, page));
   EXPECT_FALSE(device.owns_range(range + 5 * page, page));
-  EXPECT_TRUE(this->holds(range + 3 * page, 9));
-  EXPECT_TRUE(this->holds(range + 4 * page, 9));
+  EXPECT_TRUE(holds(range + 3 * page, 9));
+  EXPECT_TRUE(holds(range + 4 * page, 9));
   EXPECT_TRUE(worked(device.map_pages(range, std::span(good).first(3)))) << "up to it";
   EXPECT_TRUE(worked(device.map_pages(range + 5 * page, std::span(good).last(1)))) << "behind it";
   EXPECT_TRUE(device.owns_range(range, 6 * page));
 }
 
-TYPED_TEST(DeviceMemory, UnmapsWholeMappingsOnly) {
+TEST_P(DeviceMemory, UnmapsWholeMappingsOnly) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const DeviceAddress range = device.reserve_addresses(8 * page).value();
@@ -408,22 +406,22 @@ TYPED_TEST(DeviceMemory, UnmapsWholeMappingsOnly) {
   EXPECT_TRUE(worked(device.map_pages(range, std::array{wide, narrow}))) << "usable again";
 }
 
-TYPED_TEST(DeviceMemory, AMapStaysInOneReservation) {
+TEST_P(DeviceMemory, AMapStaysInOneReservation) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   // Some neighbours among many; where there are none, there is nothing to cross.
   std::vector<DeviceAddress> ranges;
   for (int i = 0; i < 16; ++i) ranges.push_back(device.reserve_addresses(page).value());
   std::sort(ranges.begin(), ranges.end());
-  const auto handles = this->pages(2);
+  const auto handles = pages(2);
   for (const DeviceAddress range : ranges) {
     EXPECT_TRUE(refused(device.map_pages(range, handles), kInvalidArgument));
     EXPECT_FALSE(device.owns_range(range, 1));
   }
 }
 
-TYPED_TEST(DeviceMemory, MemoryInfoAddsUp) {
-  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+TEST_P(DeviceMemory, MemoryInfoAddsUp) {
+  if (!backend().has_exact_capacity) GTEST_SKIP() << "the capacity is shared";
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const std::uint64_t total = device.properties().total_bytes;
@@ -453,17 +451,17 @@ TYPED_TEST(DeviceMemory, MemoryInfoAddsUp) {
     EXPECT_TRUE(adds_up()) << "mapped pages still count";
   }
   ASSERT_TRUE(worked(device.unmap_pages(range, 64 * page)));
-  EXPECT_EQ(this->free_bytes(), total);
+  EXPECT_EQ(free_bytes(), total);
 }
 
-TYPED_TEST(DeviceMemory, DevicesAreApart) {
-  auto other = TypeParam::make();
+TEST_P(DeviceMemory, DevicesAreApart) {
+  auto other = make();
   Device& device = this->device();
-  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t before = free_bytes();
   const DeviceAddress segment = other->allocate_segment(1_MiB).value();
   EXPECT_FALSE(device.owns_range(segment, 1));
-  if (TypeParam::kHasExactCapacity) {
-    EXPECT_EQ(this->free_bytes(), before);
+  if (backend().has_exact_capacity) {
+    EXPECT_EQ(free_bytes(), before);
   }
 }
 

@@ -23,8 +23,7 @@ using testing::StreamGate;
 using testing::worked;
 using enum StatusCode;
 
-template <class Backend>
-class DeviceStreams : public testing::DeviceFixture<Backend> {
+class DeviceStreams : public testing::DeviceFixture {
  protected:
   // Everything that queues work on a stream or asks about it, but recording an event.
   void expect_refused_everywhere(StreamId stream) {
@@ -47,16 +46,16 @@ class DeviceStreams : public testing::DeviceFixture<Backend> {
     EXPECT_TRUE(worked(device.free_segment(segment)));
   }
 };
-TYPED_TEST_SUITE(DeviceStreams, testing::AllBackends, testing::BackendNames);
+HEADROOM_DEVICE_SUITE(DeviceStreams, all_backends);
 
 HostTask set_flag(std::atomic<bool>& flag) {
   return {.run = [](void* data) noexcept { static_cast<std::atomic<bool>*>(data)->store(true); },
           .data = &flag};
 }
 
-TYPED_TEST(DeviceStreams, IdsAreNeverGivenOutTwice) {
+TEST_P(DeviceStreams, IdsAreNeverGivenOutTwice) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   std::set<StreamId> seen{StreamId::kDefault};
   for (int i = 0; i < 20; ++i) {
     const StreamId stream = device.create_stream({.priority = -i}).value();
@@ -66,7 +65,7 @@ TYPED_TEST(DeviceStreams, IdsAreNeverGivenOutTwice) {
   }
 }
 
-TYPED_TEST(DeviceStreams, TheDefaultStreamIsAlwaysThere) {
+TEST_P(DeviceStreams, TheDefaultStreamIsAlwaysThere) {
   Device& device = this->device();
   EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
   EXPECT_FALSE(device.is_capturing(StreamId::kDefault).value());
@@ -74,7 +73,7 @@ TYPED_TEST(DeviceStreams, TheDefaultStreamIsAlwaysThere) {
   EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
 }
 
-TYPED_TEST(DeviceStreams, AdoptingGivesTheSameIdForTheSameStream) {
+TEST_P(DeviceStreams, AdoptingGivesTheSameIdForTheSameStream) {
   Device& device = this->device();
   EXPECT_EQ(device.adopt_stream(0).value(), StreamId::kDefault);
   const NativeStream native = 0x5500'1234'5678;
@@ -89,13 +88,13 @@ TYPED_TEST(DeviceStreams, AdoptingGivesTheSameIdForTheSameStream) {
   EXPECT_TRUE(worked(device.release_stream(*first)));
 }
 
-TYPED_TEST(DeviceStreams, AReleasedStreamTakesOnlyEvents) {
+TEST_P(DeviceStreams, AReleasedStreamTakesOnlyEvents) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   EXPECT_FALSE(device.is_capturing(stream).value());
   const EventId before = device.record_event(stream).value();
   ASSERT_TRUE(worked(device.release_stream(stream)));
-  this->expect_refused_everywhere(stream);
+  expect_refused_everywhere(stream);
 
   const auto after = device.record_event(stream);
   ASSERT_TRUE(worked(after)) << "blocks may go on naming the stream";
@@ -107,7 +106,7 @@ TYPED_TEST(DeviceStreams, AReleasedStreamTakesOnlyEvents) {
   }
 }
 
-TYPED_TEST(DeviceStreams, AStreamMayGoWhileItsBlocksLive) {
+TEST_P(DeviceStreams, AStreamMayGoWhileItsBlocksLive) {
   Device& device = this->device();
   const DeviceAddress segment = device.allocate_segment(4_KiB).value();
   const StreamId stream = device.create_stream().value();
@@ -120,21 +119,21 @@ TYPED_TEST(DeviceStreams, AStreamMayGoWhileItsBlocksLive) {
   EXPECT_TRUE(worked(device.free_segment(segment)));
 }
 
-TYPED_TEST(DeviceStreams, StreamsOfOthersAreUnknown) {
-  auto other = TypeParam::make();
+TEST_P(DeviceStreams, StreamsOfOthersAreUnknown) {
+  auto other = make();
   const StreamId foreign = other->create_stream().value();
-  this->expect_refused_everywhere(foreign);
-  EXPECT_TRUE(refused(this->device().record_event(foreign), kUnknownHandle));
+  expect_refused_everywhere(foreign);
+  EXPECT_TRUE(refused(device().record_event(foreign), kUnknownHandle));
   EXPECT_TRUE(worked(other->synchronize_stream(foreign))) << "unharmed";
 
   const StreamId never = StreamId{UINT64_MAX};
-  this->expect_refused_everywhere(never);
-  EXPECT_TRUE(refused(this->device().record_event(never), kUnknownHandle));
+  expect_refused_everywhere(never);
+  EXPECT_TRUE(refused(device().record_event(never), kUnknownHandle));
 }
 
 // --- Events ----------------------------------------------------------------------------------
 
-TYPED_TEST(DeviceStreams, EventsCompleteAndAreReleased) {
+TEST_P(DeviceStreams, EventsCompleteAndAreReleased) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   std::set<EventId> seen{EventId::kNone};
@@ -149,9 +148,9 @@ TYPED_TEST(DeviceStreams, EventsCompleteAndAreReleased) {
   }
 }
 
-TYPED_TEST(DeviceStreams, EventsOfOthersAreUnknown) {
+TEST_P(DeviceStreams, EventsOfOthersAreUnknown) {
   Device& device = this->device();
-  auto other = TypeParam::make();
+  auto other = make();
   const EventId foreign = other->record_event(StreamId::kDefault).value();
   const EventId released = device.record_event(StreamId::kDefault).value();
   ASSERT_TRUE(worked(device.release_event(released)));
@@ -164,7 +163,7 @@ TYPED_TEST(DeviceStreams, EventsOfOthersAreUnknown) {
   EXPECT_TRUE(worked(other->release_event(foreign))) << "unharmed";
 }
 
-TYPED_TEST(DeviceStreams, SynchronizingAStreamCompletesItsEvents) {
+TEST_P(DeviceStreams, SynchronizingAStreamCompletesItsEvents) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   std::vector<EventId> events;
@@ -181,7 +180,7 @@ TYPED_TEST(DeviceStreams, SynchronizingAStreamCompletesItsEvents) {
 
 // --- Host tasks ------------------------------------------------------------------------------
 
-TYPED_TEST(DeviceStreams, HostTasksRunInOrder) {
+TEST_P(DeviceStreams, HostTasksRunInOrder) {
   Device& device = this->device();
   struct Step {
     std::vector<int>* log;
@@ -206,7 +205,7 @@ TYPED_TEST(DeviceStreams, HostTasksRunInOrder) {
   }
 }
 
-TYPED_TEST(DeviceStreams, HostTasksMayCallTheDevice) {
+TEST_P(DeviceStreams, HostTasksMayCallTheDevice) {
   Device& device = this->device();
   struct Work {
     Device* device;
@@ -233,17 +232,16 @@ TYPED_TEST(DeviceStreams, HostTasksMayCallTheDevice) {
   }
 }
 
-TYPED_TEST(DeviceStreams, RefusesANullTask) {
-  EXPECT_TRUE(refused(this->device().enqueue_host(StreamId::kDefault, {}), kInvalidArgument));
+TEST_P(DeviceStreams, RefusesANullTask) {
+  EXPECT_TRUE(refused(device().enqueue_host(StreamId::kDefault, {}), kInvalidArgument));
 }
 
 // --- What only shows where work takes time ---------------------------------------------------
 
-template <class Backend>
-class DeviceAsync : public testing::DeviceFixture<Backend> {};
-TYPED_TEST_SUITE(DeviceAsync, testing::AsyncBackends, testing::BackendNames);
+class DeviceAsync : public testing::DeviceFixture {};
+HEADROOM_DEVICE_SUITE(DeviceAsync, async_backends);
 
-TYPED_TEST(DeviceAsync, EventsWaitForWhatWasQueuedBefore) {
+TEST_P(DeviceAsync, EventsWaitForWhatWasQueuedBefore) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   const EventId before = device.record_event(stream).value();
@@ -257,7 +255,7 @@ TYPED_TEST(DeviceAsync, EventsWaitForWhatWasQueuedBefore) {
   EXPECT_TRUE(device.query_event(after).value());
 }
 
-TYPED_TEST(DeviceAsync, StreamsDoNotWaitForOneAnother) {
+TEST_P(DeviceAsync, StreamsDoNotWaitForOneAnother) {
   Device& device = this->device();
   const StreamId held = device.create_stream().value();
   const StreamId free = device.create_stream().value();
@@ -272,7 +270,7 @@ TYPED_TEST(DeviceAsync, StreamsDoNotWaitForOneAnother) {
   EXPECT_TRUE(ran) << "nor does the default stream";
 }
 
-TYPED_TEST(DeviceAsync, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
+TEST_P(DeviceAsync, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
   Device& device = this->device();
   const StreamId first = device.create_stream().value();
   const StreamId second = device.create_stream().value();
@@ -296,7 +294,7 @@ TYPED_TEST(DeviceAsync, AWaitHoldsOnlyWhatIsQueuedAfterIt) {
   EXPECT_TRUE(late);
 }
 
-TYPED_TEST(DeviceAsync, AReleasedStreamFinishesItsWork) {
+TEST_P(DeviceAsync, AReleasedStreamFinishesItsWork) {
   Device& device = this->device();
   const StreamId stream = device.create_stream().value();
   StreamGate gate(device, stream);
@@ -314,7 +312,7 @@ TYPED_TEST(DeviceAsync, AReleasedStreamFinishesItsWork) {
   EXPECT_TRUE(device.query_event(before).value());
 }
 
-TYPED_TEST(DeviceAsync, CopiesWaitForTheirStream) {
+TEST_P(DeviceAsync, CopiesWaitForTheirStream) {
   Device& device = this->device();
   const DeviceAddress segment = device.allocate_segment(4_KiB).value();
   const StreamId stream = device.create_stream().value();
@@ -335,7 +333,7 @@ TYPED_TEST(DeviceAsync, CopiesWaitForTheirStream) {
   EXPECT_EQ(first_byte(), 3);
 }
 
-TYPED_TEST(DeviceAsync, MemoryCallsDoNotWaitForQueuedWork) {
+TEST_P(DeviceAsync, MemoryCallsDoNotWaitForQueuedWork) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
   const StreamId stream = device.create_stream().value();

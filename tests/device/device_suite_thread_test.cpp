@@ -23,8 +23,7 @@ using testing::worked;
 constexpr int kThreads = 8;
 constexpr int kRounds = 60;
 
-template <class Backend>
-class DeviceThreads : public testing::DeviceFixture<Backend> {
+class DeviceThreads : public testing::DeviceFixture {
  protected:
   // Runs `body(thread)` in all threads at once.
   template <class Body>
@@ -44,12 +43,12 @@ class DeviceThreads : public testing::DeviceFixture<Backend> {
   }
 
   // Whether all of [address, address + size) holds `value`; true on a device without values.
-  static bool holds(Device& device,
-                    DeviceAddress address,
-                    std::uint64_t size_bytes,
-                    std::uint8_t value,
-                    StreamId stream) {
-    if (!Backend::kCanReadBack) return true;
+  bool holds(Device& device,
+             DeviceAddress address,
+             std::uint64_t size_bytes,
+             std::uint8_t value,
+             StreamId stream) {
+    if (!backend().can_read_back) return true;
     std::vector<std::uint8_t> bytes(size_bytes);
     if (!device.copy_to_host(bytes.data(), address, size_bytes, stream)) return false;
     if (!device.synchronize_stream(stream)) return false;
@@ -59,13 +58,13 @@ class DeviceThreads : public testing::DeviceFixture<Backend> {
     return true;
   }
 };
-TYPED_TEST_SUITE(DeviceThreads, testing::AllBackends, testing::BackendNames);
+HEADROOM_DEVICE_SUITE(DeviceThreads, all_backends);
 
-TYPED_TEST(DeviceThreads, SegmentsOfThreadsAreApart) {
+TEST_P(DeviceThreads, SegmentsOfThreadsAreApart) {
   Device& device = this->device();
-  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t before = free_bytes();
   std::atomic<int> wrong = 0;
-  this->run_threads([&](int thread) {
+  run_threads([&](int thread) {
     const StreamId stream = device.create_stream().value();
     for (int round = 0; round < kRounds; ++round) {
       const auto size = static_cast<std::uint64_t>(512 * (1 + (thread * 7 + round) % 16));
@@ -73,24 +72,24 @@ TYPED_TEST(DeviceThreads, SegmentsOfThreadsAreApart) {
       if (!segment) continue;
       const auto value = static_cast<std::uint8_t>(thread * 31 + round);
       if (!device.fill(*segment, value, size, stream)) ++wrong;
-      if (!this->holds(device, *segment, size, value, stream)) ++wrong;
+      if (!holds(device, *segment, size, value, stream)) ++wrong;
       if (!device.synchronize_stream(stream)) ++wrong;
       if (!device.free_segment(*segment)) ++wrong;
     }
     if (!device.release_stream(stream)) ++wrong;
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_EQ(free_bytes(), before);
 }
 
-TYPED_TEST(DeviceThreads, MappingsOfThreadsAreApart) {
+TEST_P(DeviceThreads, MappingsOfThreadsAreApart) {
   Device& device = this->device();
   const std::uint64_t page = this->page();
-  const std::uint64_t before = this->free_bytes();
+  const std::uint64_t before = free_bytes();
   std::atomic<int> wrong = 0;
   // One reservation for all, a slice for each.
   const DeviceAddress range = device.reserve_addresses(4 * kThreads * page).value();
-  this->run_threads([&](int thread) {
+  run_threads([&](int thread) {
     const DeviceAddress slice = range + static_cast<std::uint64_t>(4 * thread) * page;
     for (int round = 0; round < kRounds; ++round) {
       const auto handle = device.create_pages(page);
@@ -98,17 +97,17 @@ TYPED_TEST(DeviceThreads, MappingsOfThreadsAreApart) {
       const auto value = static_cast<std::uint8_t>(thread * 31 + round);
       if (!device.map_pages(slice, std::array{*handle, *handle})) ++wrong;
       if (!device.fill(slice, value, page, StreamId::kDefault)) ++wrong;
-      if (!this->holds(device, slice + page, page, value, StreamId::kDefault)) ++wrong;
+      if (!holds(device, slice + page, page, value, StreamId::kDefault)) ++wrong;
       if (!device.release_pages(*handle)) ++wrong;
       if (!device.unmap_pages(slice, 4 * page)) ++wrong;
     }
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_EQ(free_bytes(), before);
   EXPECT_TRUE(worked(device.release_addresses(range)));
 }
 
-TYPED_TEST(DeviceThreads, StreamsAndEventsCrossThreads) {
+TEST_P(DeviceThreads, StreamsAndEventsCrossThreads) {
   Device& device = this->device();
   std::array<StreamId, 4> streams{};
   for (StreamId& stream : streams) stream = device.create_stream().value();
@@ -118,7 +117,7 @@ TYPED_TEST(DeviceThreads, StreamsAndEventsCrossThreads) {
       .run =
           [](void* data) noexcept { static_cast<std::atomic<std::uint64_t>*>(data)->fetch_add(1); },
       .data = &ran};
-  this->run_threads([&](int thread) {
+  run_threads([&](int thread) {
     for (int round = 0; round < kRounds; ++round) {
       const auto mine = static_cast<std::size_t>(thread + round) % streams.size();
       if (!device.enqueue_host(streams[mine], task)) ++wrong;
@@ -140,15 +139,15 @@ TYPED_TEST(DeviceThreads, StreamsAndEventsCrossThreads) {
 }
 
 // All threads pull at the same capacity: some are refused, none gets what another has.
-TYPED_TEST(DeviceThreads, TheCapacityHoldsUnderContention) {
-  if (!TypeParam::kHasExactCapacity) GTEST_SKIP() << "the capacity is shared";
+TEST_P(DeviceThreads, TheCapacityHoldsUnderContention) {
+  if (!backend().has_exact_capacity) GTEST_SKIP() << "the capacity is shared";
   Device& device = this->device();
   const std::uint64_t total = device.properties().total_bytes;
   const std::uint64_t third = total / 3;
   std::atomic<std::uint64_t> held = 0;
   std::atomic<int> wrong = 0;
   std::atomic<int> got = 0;
-  this->run_threads([&](int) {
+  run_threads([&](int) {
     for (int round = 0; round < kRounds; ++round) {
       const auto segment = device.allocate_segment(third);
       if (!segment) {
@@ -164,17 +163,17 @@ TYPED_TEST(DeviceThreads, TheCapacityHoldsUnderContention) {
   });
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(got, 0);
-  EXPECT_EQ(this->free_bytes(), total);
+  EXPECT_EQ(free_bytes(), total);
 }
 
 // Strangers' handles, freed twice and by anybody: each is freed once.
-TYPED_TEST(DeviceThreads, OneOfManyFreesASegment) {
+TEST_P(DeviceThreads, OneOfManyFreesASegment) {
   Device& device = this->device();
   std::vector<DeviceAddress> segments;
   for (int i = 0; i < kRounds; ++i) segments.push_back(device.allocate_segment(512).value());
   std::atomic<int> freed = 0;
   std::atomic<int> wrong = 0;
-  this->run_threads([&](int) {
+  run_threads([&](int) {
     for (const DeviceAddress segment : segments) {
       const auto done = device.free_segment(segment);
       if (done) {

@@ -1,10 +1,15 @@
-// The backends that the device suite runs on. A new one is a struct like MetaBackend and a line in
-// AllBackends; it then also runs inside a FaultDevice.
+// The backends that the device suite runs on. A new one is a function like meta_backend() and a
+// word in plain_backends(); it then also runs inside a FaultDevice.
+//
+// They are values, not types: a typed suite compiles every test once for each of them, which under
+// the sanitizers takes minutes.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,79 +48,93 @@ class TestDevice {
   std::vector<std::unique_ptr<device::Device>> layers_;
 };
 
-struct MetaBackend {
-  static std::string name() { return "Meta"; }
-  static constexpr bool kCanReadBack = false;      // copies bring values
-  static constexpr bool kHasExactCapacity = true;  // free bytes are ours alone, and exact
-
+struct Backend {
+  std::string name;
+  bool can_read_back = true;       // copies bring values
+  bool has_async_streams = true;   // work may still be queued when a call returns
+  bool has_exact_capacity = true;  // the free bytes are ours alone, and exact
+  std::function<TestDevice(BackendOptions)> make;
+  // What a meta device takes over to answer alike.
+  device::BackendProfile profile{};
   // Why this machine has no such device; then its tests are skipped.
-  static std::optional<std::string> why_none() { return std::nullopt; }
-  // What a meta device must take over to answer alike.
-  static device::BackendProfile profile() { return device::cuda_profile(); }
-  static TestDevice make(BackendOptions options = {}) {
-    return TestDevice(
-        device::MetaDevice::create({.capacity_bytes = options.capacity_bytes,
-                                    .profile = {.granularity_bytes = options.granularity_bytes,
-                                                .segment_alignment_bytes = 512}}));
-  }
-  // Optional: for what memory_info does not show.
-  static void expect_nothing_left(device::Device& device) {
-    auto& meta = dynamic_cast<device::MetaDevice&>(device);
-    EXPECT_TRUE(meta.state().reservations.empty());
-    EXPECT_TRUE(meta.state().streams.empty());
-    EXPECT_EQ(meta.check_invariants(), std::nullopt);
-  }
+  std::function<std::optional<std::string>()> why_none = [] { return std::nullopt; };
+  // For what memory_info does not show.
+  std::function<void(device::Device&)> expect_nothing_left = [](device::Device&) {};
+
+  friend void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 };
 
-struct CpuBackend {
-  static constexpr bool kCanReadBack = true;
-  static constexpr bool kHasExactCapacity = true;
+inline Backend cpu_backend() {
+  return {.name = "Cpu",
+          .make =
+              [](BackendOptions options) {
+                return TestDevice(
+                    device::CpuDevice::create({.capacity_bytes = options.capacity_bytes,
+                                               .granularity_bytes = options.granularity_bytes}));
+              },
+          .profile = device::cpu_profile(),
+          .expect_nothing_left =
+              [](device::Device&) { EXPECT_EQ(device::CpuDevice::live_mappings(), 0U); }};
+}
 
-  static std::string name() { return "Cpu"; }
-  static std::optional<std::string> why_none() { return std::nullopt; }
-  static device::BackendProfile profile() { return device::cpu_profile(); }
-  static TestDevice make(BackendOptions options = {}) {
-    return TestDevice(device::CpuDevice::create({.capacity_bytes = options.capacity_bytes,
-                                                 .granularity_bytes = options.granularity_bytes}));
-  }
-  static void expect_nothing_left(device::Device& /*device*/) {
-    EXPECT_EQ(device::CpuDevice::live_mappings(), 0U);
-  }
-};
+inline Backend meta_backend() {
+  return {.name = "Meta",
+          .can_read_back = false,
+          .has_async_streams = false,
+          .make =
+              [](BackendOptions options) {
+                return TestDevice(device::MetaDevice::create(
+                    {.capacity_bytes = options.capacity_bytes,
+                     .profile = {.granularity_bytes = options.granularity_bytes,
+                                 .segment_alignment_bytes = 512}}));
+              },
+          .profile = device::cuda_profile(),
+          .expect_nothing_left =
+              [](device::Device& device) {
+                const auto& meta = dynamic_cast<device::MetaDevice&>(device);
+                EXPECT_TRUE(meta.state().reservations.empty());
+                EXPECT_TRUE(meta.state().streams.empty());
+                EXPECT_EQ(meta.check_invariants(), std::nullopt);
+              }};
+}
 
 // A backend inside a wrapper that makes nothing fail: it must not be noticed.
-template <class Inner>
-struct FaultBackend : Inner {
-  static std::string name() { return "Fault" + Inner::name(); }
-  static TestDevice make(BackendOptions options = {}) {
-    TestDevice device = Inner::make(options);
+inline Backend inside_fault_device(Backend inner) {
+  Backend wrapped = inner;
+  wrapped.name = "Fault" + inner.name;
+  wrapped.make = [make = inner.make](BackendOptions options) {
+    TestDevice device = make(options);
     device.put_on(std::make_unique<device::FaultDevice>(*device));
     return device;
-  }
-};
+  };
+  return wrapped;
+}
 
-using PlainBackends = ::testing::Types<CpuBackend, MetaBackend>;
-using AllBackends =
-    ::testing::Types<CpuBackend, MetaBackend, FaultBackend<CpuBackend>, FaultBackend<MetaBackend>>;
-// Those where work may still be queued when a call returns.
-using AsyncBackends = ::testing::Types<CpuBackend, FaultBackend<CpuBackend>>;
+inline std::vector<Backend> plain_backends() { return {cpu_backend(), meta_backend()}; }
 
-struct BackendNames {
-  template <class Backend>
-  static std::string GetName(int /*index*/) {
-    return Backend::name();
-  }
-};
+inline std::vector<Backend> all_backends() {
+  std::vector<Backend> all = plain_backends();
+  for (const Backend& backend : plain_backends()) all.push_back(inside_fault_device(backend));
+  return all;
+}
+
+inline std::vector<Backend> async_backends() {
+  std::vector<Backend> some = all_backends();
+  std::erase_if(some, [](const Backend& backend) { return !backend.has_async_streams; });
+  return some;
+}
 
 // One device and what every test of the suite needs.
-template <class Backend>
-class DeviceFixture : public ::testing::Test {
+class DeviceFixture : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
-    if (const auto why = Backend::why_none()) GTEST_SKIP() << *why;
-    device_.emplace(Backend::make());
+    if (const auto why = backend().why_none()) GTEST_SKIP() << *why;
+    device_.emplace(make());
   }
 
+  [[nodiscard]] const Backend& backend() const { return GetParam(); }
+  // One more device of the kind.
+  [[nodiscard]] TestDevice make() const { return backend().make({}); }
   [[nodiscard]] device::Device& device() { return **device_; }
   [[nodiscard]] device::Device& innermost() { return device_->innermost(); }
   [[nodiscard]] std::uint64_t page() { return device().properties().granularity_bytes; }
@@ -130,3 +149,10 @@ class DeviceFixture : public ::testing::Test {
 };
 
 }  // namespace headroom::testing
+
+// Runs a suite on some of the backends: HEADROOM_DEVICE_SUITE(DeviceMemory, all_backends).
+#define HEADROOM_DEVICE_SUITE(suite, backends)                                   \
+  INSTANTIATE_TEST_SUITE_P(Backends,                                             \
+                           suite,                                                \
+                           ::testing::ValuesIn(::headroom::testing::backends()), \
+                           [](const auto& backend) { return backend.param.name; })
