@@ -12,13 +12,13 @@
 namespace headroom::device {
 namespace {
 
-constexpr StreamId kDefault = StreamId::kDefault;
-
 std::unique_ptr<CpuDevice> small_device() {
   return CpuDevice::create({.capacity_bytes = 16_MiB, .granularity_bytes = 64_KiB});
 }
 
 #if defined(__SANITIZE_ADDRESS__)
+
+constexpr StreamId kDefault = StreamId::kDefault;
 
 class CpuBlocks : public ::testing::Test {
  protected:

@@ -18,10 +18,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+constexpr std::uint64_t kCapacity = 16_MiB;
 constexpr std::uint64_t kPage = 64_KiB;
 constexpr StreamId kDefault = StreamId::kDefault;
 
-std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = 16_MiB) {
+std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = kCapacity) {
   return CpuDevice::create({.capacity_bytes = capacity_bytes, .granularity_bytes = kPage});
 }
 

@@ -19,9 +19,10 @@ namespace {
 
 using internal::to_pointer;
 
+constexpr std::uint64_t kCapacity = 16_MiB;
 constexpr std::uint64_t kPage = 64_KiB;
 
-std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = 16_MiB) {
+std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = kCapacity) {
   return CpuDevice::create({.capacity_bytes = capacity_bytes, .granularity_bytes = kPage});
 }
 
@@ -117,7 +118,7 @@ TEST(CpuMemory, UnmapsSeveralMappingsWithGapsBetween) {
   const auto device = small_device();
   const auto base = device->reserve_addresses(8 * kPage).value();
   const auto handle = device->create_pages(kPage).value();
-  for (const std::uint64_t at : {0, 1, 3, 6}) {
+  for (const std::uint64_t at : {0U, 1U, 3U, 6U}) {
     ASSERT_TRUE(map_one(*device, base + at * kPage, handle));
   }
   ASSERT_TRUE(device->unmap_pages(base, 8 * kPage));
