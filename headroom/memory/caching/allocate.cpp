@@ -207,8 +207,11 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<std::mut
   if (unlocks) lock.lock();
   if (!segment) return {.outcome = Growth::kDeviceFailed, .status = segment.error()};
   // Another thread may have used up the spares while the lock was open.
+  internal::FreeIndex* index = nullptr;
   try {
     prepare();
+    index = &pool.index_of(stream);
+    index->prepare(1);  // for what a split leaves
   } catch (...) {
     (void)device_.free_segment(*segment);
     throw;
@@ -218,7 +221,7 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<std::mut
   block.size = size_bytes;
   block.stream = stream;
   block.pool = &pool;
-  block.index = &pool.index_of(stream);
+  block.index = index;
   block.serial = state_->next_serial++;
   note_segment(Action::kSegmentAlloc,
                {.address = block.address,
