@@ -272,7 +272,7 @@ TEST_P(DeviceMemory, OneHandleAtManyAddressesIsOneMemory) {
   ASSERT_TRUE(worked(device.map_pages(range + 6 * page, std::array{handle})));
   EXPECT_EQ(free_bytes(), before) << "aliases are free";
   ASSERT_TRUE(worked(device.fill(range + page, 7, page, StreamId::kDefault)));
-  for (const std::uint64_t slot : {0, 1, 6}) EXPECT_TRUE(holds(range + slot * page, 7));
+  for (const std::uint64_t slot : {0U, 1U, 6U}) EXPECT_TRUE(holds(range + slot * page, 7));
   ASSERT_TRUE(worked(device.unmap_pages(range, page)));
   EXPECT_FALSE(device.owns_range(range, page));
   EXPECT_TRUE(device.owns_range(range + page, page)) << "the alias stays";

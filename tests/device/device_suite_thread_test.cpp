@@ -2,7 +2,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -13,7 +12,6 @@
 
 #include "tests/support/device_backends.h"
 #include "tests/support/device_status.h"
-#include "tests/support/seed.h"
 
 namespace headroom::device {
 namespace {

@@ -61,6 +61,7 @@ struct Backend {
   // For what memory_info does not show.
   std::function<void(device::Device&)> expect_nothing_left = [](device::Device&) {};
 
+  // GoogleTest looks for it by this name. NOLINTNEXTLINE(readability-identifier-naming)
   friend void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 };
 

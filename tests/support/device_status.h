@@ -9,6 +9,7 @@
 
 namespace headroom::device {
 
+// GoogleTest looks for it by this name. NOLINTNEXTLINE(readability-identifier-naming)
 inline void PrintTo(StatusCode code, std::ostream* out) { *out << to_string(code); }
 
 }  // namespace headroom::device
