@@ -160,7 +160,8 @@ class Device {
                                  DeviceAddress from,
                                  std::uint64_t size_bytes,
                                  StreamId stream) noexcept;
-  // From another device of the same kind, in the order of this device's `stream`.
+  // From another device of the same kind, in the order of this device's `stream`. The source must
+  // stay alive until that stream has passed the copy: its own device does not know of it.
   DeviceResult<void> copy_peer(DeviceAddress to,
                                Device& source,
                                DeviceAddress from,
