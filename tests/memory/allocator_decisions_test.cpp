@@ -199,6 +199,19 @@ TYPED_TEST(Decisions, AnOversizeRequestTakesNoBlockThatIsTooLargeForIt) {
   EXPECT_EQ(allocator.statistics().oversize_allocations.current, 2);
 }
 
+TYPED_TEST(Decisions, OversizeBlocksAreReleasedForARequestBeforeEverythingIs) {
+  CachingAllocator& allocator = this->start("max_split_size_mb:40");
+  allocator.set_limit(130_MiB);
+  const DeviceAddress one = allocator.allocate(40_MiB);
+  const DeviceAddress two = allocator.allocate(40_MiB);
+  const DeviceAddress normal = allocator.allocate(12_MiB);
+  for (const DeviceAddress block : {one, two, normal}) allocator.free(block);
+  (void)allocator.allocate(80_MiB);
+  EXPECT_EQ(this->reserved(), 92_MiB) << "both oversize blocks went, the normal one stayed";
+  EXPECT_EQ(allocator.statistics().num_sync_all_streams, 0);
+  EXPECT_EQ(allocator.statistics().num_alloc_retries, 0);
+}
+
 TYPED_TEST(Decisions, TheSmallestOversizeBlockThatIsLargeEnoughGoesAlone) {
   CachingAllocator& allocator = this->start("max_split_size_mb:40");
   allocator.set_limit(250_MiB);

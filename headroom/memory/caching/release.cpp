@@ -355,12 +355,11 @@ bool CachingAllocator::release_available(const Request& request) {
   while (released < wanted && at != free.begin()) {
     at = free.previous(at);
     Block& block = *free.at(at).block;
-    const std::uint64_t size = block.size;
-    if (size < threshold) break;
-    // Releasing moves only what is behind the block, so `at` still points behind the next one.
+    const internal::FreeKey key = free.at(at);
+    if (key.size < threshold) break;
     if (block.expandable == nullptr && !block.is_split() && release_segment(block)) {
-      released += size;
-      at = free.lower_bound(size);
+      released += key.size;
+      at = free.find(key);  // what came behind it
     }
   }
   return released >= wanted;
