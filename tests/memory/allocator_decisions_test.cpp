@@ -349,6 +349,25 @@ TYPED_TEST(Decisions, AnOpenScopeSuppressesTheFlushUpTo212) {
   }
 }
 
+TYPED_TEST(Decisions, DuringACaptureNothingIsGivenBackAndNothingWaits) {
+  CachingAllocator& allocator = this->allocator();
+  const StreamId side = this->new_stream();
+  const DeviceAddress used = allocator.allocate(12_MiB);
+  allocator.free(allocator.allocate(30_MiB));
+  allocator.begin_capture();
+  const std::uint64_t events = this->device().calls(Call::kRecordEvent);
+  ASSERT_TRUE(worked(allocator.record_stream(used, side)));
+  allocator.free(used);
+  EXPECT_EQ(this->device().calls(Call::kRecordEvent), events) << "not while a capture runs";
+  EXPECT_EQ(allocator.empty_cache(), 0U);
+  EXPECT_EQ(allocator.trim(1_MiB), 0U);
+  EXPECT_EQ(this->device().calls(Call::kRecordEvent), events);
+  EXPECT_EQ(this->active(), 12_MiB);
+  allocator.end_capture();
+  EXPECT_EQ(allocator.empty_cache(), 42_MiB);
+  EXPECT_EQ(this->active(), 0U);
+}
+
 // --- Limits --------------------------------------------------------------------------------------
 
 TYPED_TEST(Decisions, TheLimitIsHitBeforeTheDeviceIsAsked) {

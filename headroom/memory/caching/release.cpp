@@ -274,11 +274,9 @@ void CachingAllocator::release_pool_blocks(BlockPool& pool) {
 // pool only.
 void CachingAllocator::release_cached(std::optional<PoolId> only) {
   internal::CachingState& s = *state_;
-  if (!only) {
-    if (!is_capturing()) {
-      ++stats_.num_sync_all_streams;
-      wait_for_pending();
-    }
+  if (!only && !is_capturing()) {
+    ++stats_.num_sync_all_streams;
+    wait_for_pending();
     release_pool_blocks(s.large);
     release_pool_blocks(s.small);
   }
@@ -312,6 +310,7 @@ std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
     release_cached(std::nullopt);
     return before - reserved_bytes();
   }
+  if (is_capturing()) return 0;
   const auto cached = [this] {
     return reserved_bytes() - static_cast<std::uint64_t>(stats_.active_bytes.all.current);
   };
