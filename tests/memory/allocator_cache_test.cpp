@@ -290,6 +290,20 @@ TYPED_TEST(AllocatorCache, APoolKeepsItsMemoryUntilItIsReleased) {
   }
 }
 
+TYPED_TEST(AllocatorCache, APoolReleasedWhileItIsOpenServesUntilItIsEnded) {
+  CachingAllocator& allocator = this->allocator();
+  const PoolId pool = allocator.new_pool_id();
+  allocator.begin_allocate_to_pool(pool, nullptr);
+  allocator.release_pool(pool);
+  allocator.empty_cache();
+  const auto served = allocator.try_allocate(4_MiB);
+  ASSERT_TRUE(served.has_value());
+  EXPECT_EQ(allocator.segments().at(0).pool, pool);
+  allocator.end_allocate_to_pool(pool);
+  allocator.free(*served);
+  EXPECT_EQ(allocator.empty_cache(), 20_MiB);
+}
+
 TYPED_TEST(AllocatorCache, ABlockOutlivesItsPool) {
   CachingAllocator& allocator = this->allocator();
   const PoolId pool = allocator.new_pool_id();

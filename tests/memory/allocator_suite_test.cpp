@@ -317,6 +317,28 @@ TYPED_TEST(AllocatorSuite, AFreeCallbackThatFreesServesTheRequest) {
   EXPECT_EQ(calls, 2);
 }
 
+// Whatever a callback does to the pool of the request, the request still has a pool.
+TYPED_TEST(AllocatorSuite, AFreeCallbackMayReleaseThePoolThatIsAskedOf) {
+  CachingAllocator& allocator = this->allocator();
+  const PoolId pool = allocator.new_pool_id();
+  allocator.begin_allocate_to_pool(pool, nullptr);
+  bool is_open = true;
+  allocator.add_free_callback([&] {
+    if (!is_open) return false;
+    is_open = false;
+    allocator.end_allocate_to_pool(pool);
+    allocator.release_pool(pool);
+    allocator.empty_cache();
+    return true;
+  });
+  const DeviceAddress block = allocator.allocate(4_MiB);
+  EXPECT_FALSE(is_open);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  allocator.free(block);
+  allocator.empty_cache();
+  EXPECT_EQ(this->reserved(), 0U);
+}
+
 TYPED_TEST(AllocatorSuite, CallbacksThatThrowAreIgnored) {
   CachingAllocator& allocator = this->allocator();
   allocator.set_limit(4_MiB);

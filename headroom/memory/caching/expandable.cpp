@@ -256,7 +256,6 @@ void CachingAllocator::unmap_block(Block& block) {
   merge(block, block.prev);
   merge(block, block.next);
   insert_unmapped(pool.unmapped, std::move(node), block);
-  if (pool.owner != nullptr) --pool.owner->segment_count;
   note_segment(Action::kSegmentUnmap,
                {.address = start,
                 .size_bytes = size,

@@ -73,8 +73,11 @@ Allocator::BlockNote CachingAllocator::note_of(const Block& block) const noexcep
           .context = block.context};
 }
 
+// Whether a block, an open scope or a request on its way still needs the pool.
 bool CachingAllocator::is_pool_in_use(const internal::PrivatePool& pool) const {
-  bool is_used = false;
+  bool is_used = pool.requests > 0 || std::ranges::any_of(state_->scopes, [&](const auto& s) {
+                   return s.id == pool.id;
+                 });
   state_->active.for_each([&](const Block& block) { is_used |= block.pool->owner == &pool; });
   return is_used;
 }

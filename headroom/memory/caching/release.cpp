@@ -249,7 +249,6 @@ bool CachingAllocator::release_segment(Block& block) {
                 .pool = pool.id(),
                 .is_small = pool.is_small});
   if (block.size >= state_->config.max_split_bytes) stats_.oversize_segments.decrease(1);
-  if (pool.owner != nullptr) --pool.owner->segment_count;
   block.index->erase(key_of(block));
   state_->blocks.give_back(block);
   return true;
@@ -288,9 +287,9 @@ void CachingAllocator::release_cached(std::optional<PoolId> only) {
     }
     release_pool_blocks(pool.small);
     release_pool_blocks(pool.large);
-    const bool is_empty = pool.segment_count <= 0 && !pool.small.has_free() &&
-                          !pool.large.has_free() && pool.small.unmapped.empty() &&
-                          pool.large.unmapped.empty() && !is_pool_in_use(pool);
+    const bool is_empty = !pool.small.has_free() && !pool.large.has_free() &&
+                          pool.small.unmapped.empty() && pool.large.unmapped.empty() &&
+                          !is_pool_in_use(pool);
     it = is_empty ? s.private_pools.erase(it) : std::next(it);
   }
   retry_strays();
