@@ -147,6 +147,22 @@ TYPED_TEST(AllocatorCache, ReserveTakesNBytesThatLaterServe) {
   }
 }
 
+TYPED_TEST(AllocatorCache, ReserveCountsWhatItTakesBesidesWhatIsCached) {
+  for (const char* settings :
+       {"", "expandable_segments:True", "expandable_segments:True,max_split_size_mb:20"}) {
+    CachingAllocator& allocator = this->start(settings);
+    const DeviceAddress held = allocator.allocate(4_MiB);
+    allocator.free(allocator.allocate(36_MiB));
+    const std::uint64_t before = this->reserved();
+    const auto taken = allocator.reserve(60_MiB);
+    ASSERT_TRUE(taken.has_value()) << settings;
+    EXPECT_EQ(*taken, 60_MiB) << settings;
+    EXPECT_EQ(this->reserved(), before + 60_MiB) << settings;
+    EXPECT_EQ(allocator.empty_cache(), before + 60_MiB - 20_MiB) << settings;
+    EXPECT_EQ(this->size_of(held), 4_MiB);
+  }
+}
+
 TYPED_TEST(AllocatorCache, ReserveWithoutASizeTakesTheRest) {
   for (const char* settings : {"", "max_split_size_mb:64", "expandable_segments:True"}) {
     CachingAllocator& allocator = this->start(settings);
