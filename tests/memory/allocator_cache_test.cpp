@@ -1,8 +1,10 @@
 // Limits, cached memory, peaks, settings and pools of an allocator, for every backend.
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,6 +20,8 @@ namespace headroom::memory::testing {
 namespace {
 
 using device::Call;
+using device::StatusCode;
+using headroom::testing::refused;
 using headroom::testing::worked;
 using ::testing::HasSubstr;
 
@@ -331,6 +335,66 @@ TYPED_TEST(AllocatorCache, ABlockOutlivesItsPool) {
   EXPECT_EQ(this->size_of(block), 4_MiB);
   allocator.free(block);
   EXPECT_EQ(allocator.empty_cache(), 20_MiB);
+}
+
+// --- Restoring -----------------------------------------------------------------------------------
+
+TYPED_TEST(AllocatorCache, RestoreRefusesWhatCannotBe) {
+  CachingAllocator& allocator = this->allocator();
+  const DeviceAddress at = this->device().allocate_segment(2_MiB).value();
+  const auto block = [](DeviceAddress address, std::uint64_t size, BlockState state) {
+    return BlockInfo{.address = address,
+                     .size_bytes = size,
+                     .requested_bytes = state == BlockState::kInactive ? 0 : size,
+                     .state = state};
+  };
+  const auto segment = [&](std::vector<BlockInfo> blocks) {
+    return SegmentInfo{
+        .address = at, .size_bytes = 2_MiB, .is_small = true, .blocks = std::move(blocks)};
+  };
+  const SegmentInfo good = segment(
+      {block(at, 1_MiB, BlockState::kAllocated), block(at + 1_MiB, 1_MiB, BlockState::kInactive)});
+  SegmentInfo expandable = good;
+  expandable.is_expandable = true;
+  SegmentInfo nowhere = good;
+  nowhere.address = 512;
+  nowhere.blocks = {block(512, 2_MiB, BlockState::kAllocated)};
+  SegmentInfo too_much_asked = good;
+  too_much_asked.blocks[0].requested_bytes = 1_MiB + 1;
+  using Segments = std::vector<SegmentInfo>;
+  const std::vector<std::pair<const char*, Segments>> cases{
+      {"a gap", {segment({block(at, 512, BlockState::kAllocated)})}},
+      {"no blocks", {segment({})}},
+      {"no bytes", {SegmentInfo{.address = at}}},
+      {"an odd size",
+       {segment({block(at, 1000, BlockState::kAllocated),
+                 block(at + 1000, 2_MiB - 1000, BlockState::kInactive)})}},
+      {"a size of zero",
+       {segment({block(at, 0, BlockState::kAllocated), block(at, 2_MiB, BlockState::kInactive)})}},
+      {"past the end", {segment({block(at, 3_MiB, BlockState::kAllocated)})}},
+      {"free neighbours",
+       {segment({block(at, 1_MiB, BlockState::kInactive),
+                 block(at + 1_MiB, 1_MiB, BlockState::kInactive)})}},
+      {"an unmapped block", {segment({block(at, 2_MiB, BlockState::kUnmapped)})}},
+      {"more asked for than there is", {too_much_asked}},
+      {"an expandable segment", {expandable}},
+      {"memory that is not the device's", {nowhere}},
+      {"the same segment twice", {good, good}},
+      {"a good one and a bad one", {good, nowhere}}};
+  for (const auto& [name, segments] : cases) {
+    EXPECT_TRUE(refused(allocator.restore(segments), StatusCode::kInvalidArgument)) << name;
+    EXPECT_EQ(this->reserved(), 0U) << name;
+    EXPECT_EQ(allocator.check_invariants(), std::nullopt) << name;
+  }
+
+  ASSERT_TRUE(worked(allocator.restore(std::array{good})));
+  EXPECT_EQ(this->reserved(), 2_MiB);
+  EXPECT_EQ(this->allocated(), 1_MiB);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  EXPECT_TRUE(refused(allocator.restore(std::array{good}), StatusCode::kInvalidArgument))
+      << "the allocator is in use";
+  EXPECT_EQ(allocator.allocate(1_MiB), at + 1_MiB);
+  allocator.free(at);
 }
 
 }  // namespace
