@@ -311,6 +311,19 @@ TYPED_TEST(Decisions, ExpandableBlocksServeOnlyWhileTheSettingIsOn) {
   EXPECT_EQ(allocator.allocate(16_MiB), expandable);
 }
 
+// A request that a fresh segment's pages do not fit leaves its addresses behind, as in PyTorch; an
+// empty_cache gives them back, and so does the end of the allocator.
+TYPED_TEST(Decisions, AddressesOfAnEmptyExpandableSegmentGoBackWithTheCache) {
+  CachingAllocator& allocator = this->start("expandable_segments:True");
+  const std::uint64_t total = this->device().properties().total_bytes;
+  EXPECT_FALSE(allocator.try_allocate(total).has_value());  // not a multiple of the page
+  const std::uint64_t released = this->device().calls(Call::kReleaseAddresses);
+  EXPECT_EQ(allocator.empty_cache(), 0U);
+  EXPECT_EQ(this->device().calls(Call::kReleaseAddresses), released + 1);
+  EXPECT_FALSE(allocator.try_allocate(total).has_value());
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+}
+
 // --- Private pools and captures ------------------------------------------------------------------
 
 TYPED_TEST(Decisions, TheNewestScopeThatAcceptsTheStreamWins) {

@@ -41,7 +41,7 @@ CachingAllocator::~CachingAllocator() {
       note_free_requested(note_of(*block));
       record_uses(*block);
     }
-    release_cached(std::nullopt);
+    release_everything();
   } catch (...) {  // Without host memory the device keeps what we could not give back.
     return;
   }

@@ -161,7 +161,7 @@ void CachingAllocator::record_uses(Block& block) {
       state_->pending[stream].push_back({.event = event, .block = &block});
       ++block.event_count;
     } catch (...) {  // No memory to remember the event: wait for it instead.
-      wait_for_stream(stream);
+      (void)wait_for_stream(stream);
       if (event != EventId::kNone) (void)device_.release_event(event);
     }
   }
@@ -227,12 +227,14 @@ void CachingAllocator::wait_for_pending() {
   }
 }
 
-// Also works for a stream that has been released: events may still be recorded on it.
-void CachingAllocator::wait_for_stream(StreamId stream) noexcept {
+// Whether all that was queued on the stream has run. Also works for a stream that has been
+// released: events may still be recorded on it.
+bool CachingAllocator::wait_for_stream(StreamId stream) noexcept {
   const auto event = device_.record_event(stream);
-  if (!event) return;
-  (void)device_.synchronize_event(*event);
+  if (!event) return is_gone(event.error()) || event.error() == StatusCode::kUnknownHandle;
+  const auto waited = device_.synchronize_event(*event);
   (void)device_.release_event(*event);
+  return waited || is_gone(waited.error());
 }
 
 // --- Giving back ---------------------------------------------------------------------------------
@@ -295,21 +297,24 @@ void CachingAllocator::release_cached(std::optional<PoolId> only) {
   retry_strays();
 }
 
-std::uint64_t CachingAllocator::do_empty_cache() {
-  const std::lock_guard lock(mutex_);
+// What a program asks for, as opposed to the flush of a request. Returns the bytes.
+std::uint64_t CachingAllocator::release_everything() {
   const std::uint64_t before = reserved_bytes();
+  release_empty_segments();
   release_cached(std::nullopt);
   return before - reserved_bytes();
 }
 
+std::uint64_t CachingAllocator::do_empty_cache() {
+  const std::lock_guard lock(mutex_);
+  return release_everything();
+}
+
 std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t before = reserved_bytes();
-  if (keep_bytes == 0) {
-    release_cached(std::nullopt);
-    return before - reserved_bytes();
-  }
+  if (keep_bytes == 0) return release_everything();
   if (is_capturing()) return 0;
+  const std::uint64_t before = reserved_bytes();
   const auto cached = [this] {
     return reserved_bytes() - static_cast<std::uint64_t>(stats_.active_bytes.all.current);
   };
