@@ -146,11 +146,33 @@ bool CachingAllocator::can_serve_from_cache(std::uint64_t size_bytes, StreamId s
   return search(request) != index->second.end();
 }
 
+namespace {
+
+// Keeps the pool of a request alive while the lock is open: meanwhile a callback, or another
+// thread, may release it and empty the cache.
+class PoolHold {
+ public:
+  explicit PoolHold(const BlockPool& pool) noexcept : owner_(pool.owner) {
+    if (owner_ != nullptr) ++owner_->requests;
+  }
+  ~PoolHold() {
+    if (owner_ != nullptr) --owner_->requests;
+  }
+  PoolHold(const PoolHold&) = delete;
+  PoolHold& operator=(const PoolHold&) = delete;
+
+ private:
+  internal::PrivatePool* owner_;
+};
+
+}  // namespace
+
 // Steps 4 and 5: callbacks, garbage collection, grow, free a little, free everything. The pool is
 // not searched again after a flush, although the flush may have completed a fitting free: neither
 // does PyTorch.
 CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<std::mutex>& lock,
                                                           const Request& request) {
+  const PoolHold hold(*request.pool);
   if (run_free_callbacks(lock)) {
     prepare();
     if (const auto at = find_free_block(request); at != request.index->end()) {
@@ -190,9 +212,6 @@ CachingAllocator::Grown CachingAllocator::grow(std::unique_lock<std::mutex>& loc
                     : take_segment(lock, request.segment, request.stream, *request.pool);
   if (grown.outcome == Growth::kDeviceFailed && is_shortage(grown.status)) {
     grown.outcome = Growth::kNoRoom;
-  }
-  if (grown.outcome == Growth::kDone && request.pool->owner != nullptr) {
-    ++request.pool->owner->segment_count;
   }
   return grown;
 }

@@ -41,7 +41,7 @@ CachingAllocator::~CachingAllocator() {
       note_free_requested(note_of(*block));
       record_uses(*block);
     }
-    release_cached(std::nullopt);
+    release_everything();
   } catch (...) {  // Without host memory the device keeps what we could not give back.
     return;
   }
@@ -143,8 +143,9 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
   }
   prepare();
   BlockPool& pool = state_->large;
+  const bool is_expandable = uses_expandable(pool);
   const std::uint64_t step =
-      uses_expandable(pool) ? state_->config.large_segment_bytes : kSegmentRoundingBytes;
+      is_expandable ? state_->config.large_segment_bytes : kSegmentRoundingBytes;
   std::uint64_t wanted = 0;
   if (size_bytes) {
     const auto rounded = checked_round_up(*size_bytes, step);
@@ -162,25 +163,35 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
     wanted = round_down(wanted, step);
   }
 
-  // A block at or above max_split_size would serve nothing smaller, so take pieces below it.
+  // A block at or above max_split_size would serve nothing smaller, so take pieces below it. Pages
+  // merge into one block all the same.
   std::uint64_t piece = wanted;
   const std::uint64_t max_split = state_->config.max_split_bytes;
-  if (max_split != AllocatorConfig::kUnlimited)
+  if (max_split != AllocatorConfig::kUnlimited && !is_expandable) {
     piece = std::min(piece, round_down(max_split - 1, step));
+  }
   std::uint64_t taken = 0;
+  std::uint64_t in_front = 0;  // a free run that pages would be added to
   Grown grown{};
   while (taken < wanted && piece >= step) {
-    const Request request{.asked = piece,
-                          .rounded = std::min(piece, wanted - taken),
-                          .segment = std::min(piece, wanted - taken),
+    const std::uint64_t missing = std::min(piece, wanted - taken);
+    const std::uint64_t before = reserved_bytes();
+    const Request request{.asked = missing,
+                          .rounded = in_front + missing,
+                          .segment = missing,
                           .stream = stream,
                           .pool = &pool,
                           .index = &pool.index_of(stream)};
     request.index->prepare(1);
     grown = grow(lock, request, /*is_retry=*/false);
+    if (is_expandable) {
+      taken += reserved_bytes() - before;
+    } else if (grown.outcome == Growth::kDone) {
+      taken += missing;
+    }
     if (grown.outcome == Growth::kDone) {
       insert_free(*grown.block);
-      taken += request.segment;
+      if (is_expandable) in_front = grown.block->size;
       prepare();
     } else if (size_bytes) {
       break;  // all or an error
@@ -188,7 +199,7 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
       piece = round_down(piece / 2, step);  // the device is in pieces itself
     }
   }
-  if (!size_bytes || taken == wanted) return taken;
+  if (!size_bytes || taken >= wanted) return taken;
   const FailureReason reason =
       grown.outcome == Growth::kDeviceFailed ? FailureReason::kDevice : FailureReason::kOutOfMemory;
   return Unexpected(fail(lock,

@@ -145,10 +145,11 @@ class CachingAllocator final : public Allocator {
   void process_pending();
   void finish_event(const internal::PendingFree& entry);
   void wait_for_pending();
-  void wait_for_stream(StreamId stream) noexcept;
+  bool wait_for_stream(StreamId stream) noexcept;
   bool release_segment(Block& block);
   void release_pool_blocks(BlockPool& pool);
   void release_cached(std::optional<PoolId> only);
+  std::uint64_t release_everything();
   [[nodiscard]] bool release_available(const Request& request);
   void collect_garbage();
   void retry_strays();
@@ -163,6 +164,7 @@ class CachingAllocator final : public Allocator {
                                                      std::size_t last);
   void unmap_block(Block& block);
   void release_expandable(Block& block);
+  void release_empty_segments();
 
   [[nodiscard]] bool is_capturing() const noexcept;
   [[nodiscard]] bool is_pool_in_use(const internal::PrivatePool& pool) const;

@@ -203,7 +203,7 @@ DeviceResult<void> CachingAllocator::map_block(Block& block, std::uint64_t size_
 }
 
 // Takes the whole pages inside a free block away from it; what sticks out at either end stays
-// mapped and free. When the device refuses, nothing changes.
+// mapped and free. When the device refuses, or cannot say that its work is over, nothing changes.
 void CachingAllocator::unmap_block(Block& block) {
   internal::CachingState& s = *state_;
   internal::ExpandableSegment& segment = *block.expandable;
@@ -217,7 +217,7 @@ void CachingAllocator::unmap_block(Block& block) {
   block.index->prepare(2);
   s.stray_pages.reserve(s.stray_pages.size() + (last - first));
   UnmappedSet::node_type node = make_node();
-  wait_for_stream(block.stream);
+  if (!wait_for_stream(block.stream)) return;
   const DeviceAddress start = segment.address + first * segment.page_bytes;
   const std::uint64_t size = (last - first) * segment.page_bytes;
   if (auto unmapped = device_.unmap_pages(start, size); !unmapped && !is_gone(unmapped.error())) {
@@ -254,7 +254,6 @@ void CachingAllocator::unmap_block(Block& block) {
   block.is_mapped = false;
   merge_neighbours(block);
   insert_unmapped(pool.unmapped, std::move(node), block);
-  if (pool.owner != nullptr) --pool.owner->segment_count;
   note_segment(Action::kSegmentUnmap,
                {.address = start,
                 .size_bytes = size,
@@ -273,6 +272,25 @@ void CachingAllocator::release_expandable(Block& block) {
   block.pool->unmapped.erase({.stream = block.stream, .address = block.address});
   s.blocks.give_back(block);
   std::erase_if(s.expandable_segments, [&](const auto& entry) { return entry.get() == segment; });
+}
+
+// Segments whose first pages the device did not have. PyTorch keeps their addresses for good; a
+// flush does too, so that the request behind it finds them.
+void CachingAllocator::release_empty_segments() {
+  if (is_capturing()) return;
+  std::vector<Block*> empty;
+  const auto collect = [&](const BlockPool& pool) {
+    for (const internal::UnmappedKey& key : pool.unmapped) {
+      if (!key.block->is_split()) empty.push_back(key.block);
+    }
+  };
+  collect(state_->small);
+  collect(state_->large);
+  for (const auto& [id, pool] : state_->private_pools) {
+    collect(pool->small);
+    collect(pool->large);
+  }
+  for (Block* block : empty) release_expandable(*block);
 }
 
 }  // namespace headroom::memory

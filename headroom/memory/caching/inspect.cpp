@@ -73,8 +73,11 @@ Allocator::BlockNote CachingAllocator::note_of(const Block& block) const noexcep
           .context = block.context};
 }
 
+// Whether a block, an open scope or a request on its way still needs the pool.
 bool CachingAllocator::is_pool_in_use(const internal::PrivatePool& pool) const {
-  bool is_used = false;
+  bool is_used = pool.requests > 0 || std::ranges::any_of(state_->scopes, [&](const auto& s) {
+                   return s.id == pool.id;
+                 });
   state_->active.for_each([&](const Block& block) { is_used |= block.pool->owner == &pool; });
   return is_used;
 }
@@ -248,6 +251,8 @@ DeviceResult<void> check_tiling(const SegmentInfo& segment) {
                                    .found = segment.address});
   };
   if (segment.is_expandable) return refuse("expandable segments cannot be restored");
+  if (segment.blocks.empty()) return refuse("the segment has no blocks");
+  if (segment.address % kMinBlockBytes != 0) return refuse("the segment is not aligned to 512");
   DeviceAddress at = segment.address;
   bool was_free = false;
   for (const BlockInfo& block : segment.blocks) {
@@ -256,11 +261,30 @@ DeviceResult<void> check_tiling(const SegmentInfo& segment) {
       return refuse("the blocks do not tile the segment");
     }
     if (is_free && was_free) return refuse("two free blocks are neighbours");
+    if (block.state == BlockState::kUnmapped) return refuse("a block is unmapped");
+    if (!is_free && block.requested_bytes > block.size_bytes) {
+      return refuse("a block is smaller than what was asked for");
+    }
     was_free = is_free;
     at += block.size_bytes;
   }
   if (at != segment.address + segment.size_bytes)
     return refuse("the blocks do not fill the segment");
+  return {};
+}
+
+DeviceResult<void> check_apart(std::span<const SegmentInfo> segments) {
+  std::vector<const SegmentInfo*> sorted;
+  for (const SegmentInfo& segment : segments) sorted.push_back(&segment);
+  std::ranges::sort(sorted, {}, &SegmentInfo::address);
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i - 1]->address + sorted[i - 1]->size_bytes > sorted[i]->address) {
+      return Unexpected(DeviceStatus{.code = StatusCode::kInvalidArgument,
+                                     .call = "restore",
+                                     .detail = "two segments overlap",
+                                     .found = sorted[i]->address});
+    }
+  }
   return {};
 }
 
@@ -276,7 +300,14 @@ DeviceResult<void> CachingAllocator::restore(std::span<const SegmentInfo> segmen
   }
   for (const SegmentInfo& segment : segments) {
     if (auto tiled = check_tiling(segment); !tiled) return tiled;
+    if (!device_.owns_range(segment.address, segment.size_bytes)) {
+      return Unexpected(DeviceStatus{.code = StatusCode::kInvalidArgument,
+                                     .call = "restore",
+                                     .detail = "the device does not hold the segment",
+                                     .found = segment.address});
+    }
   }
+  if (auto apart = check_apart(segments); !apart) return apart;
   for (const SegmentInfo& segment : segments) restore_segment(segment);
   return {};
 }

@@ -178,7 +178,7 @@ void CachingAllocator::record_uses(Block& block) {
       state_->pending[stream].push_back({.event = event, .block = &block});
       ++block.event_count;
     } catch (...) {  // No memory to remember the event: wait for it instead.
-      wait_for_stream(stream);
+      (void)wait_for_stream(stream);
       if (event != EventId::kNone) (void)device_.release_event(event);
     }
   }
@@ -244,12 +244,14 @@ void CachingAllocator::wait_for_pending() {
   }
 }
 
-// Also works for a stream that has been released: events may still be recorded on it.
-void CachingAllocator::wait_for_stream(StreamId stream) noexcept {
+// Whether all that was queued on the stream has run. Also works for a stream that has been
+// released: events may still be recorded on it.
+bool CachingAllocator::wait_for_stream(StreamId stream) noexcept {
   const auto event = device_.record_event(stream);
-  if (!event) return;
-  (void)device_.synchronize_event(*event);
+  if (!event) return is_gone(event.error()) || event.error() == StatusCode::kUnknownHandle;
+  const auto waited = device_.synchronize_event(*event);
   (void)device_.release_event(*event);
+  return waited || is_gone(waited.error());
 }
 
 // --- Giving back ---------------------------------------------------------------------------------
@@ -266,7 +268,6 @@ bool CachingAllocator::release_segment(Block& block) {
                 .pool = pool.id(),
                 .is_small = pool.is_small});
   if (block.size >= state_->config.max_split_bytes) stats_.oversize_segments.decrease(1);
-  if (pool.owner != nullptr) --pool.owner->segment_count;
   block.index->erase(key_of(block));
   state_->blocks.give_back(block);
   return true;
@@ -291,11 +292,9 @@ void CachingAllocator::release_pool_blocks(BlockPool& pool) {
 // pool only.
 void CachingAllocator::release_cached(std::optional<PoolId> only) {
   internal::CachingState& s = *state_;
-  if (!only) {
-    if (!is_capturing()) {
-      ++stats_.num_sync_all_streams;
-      wait_for_pending();
-    }
+  if (!only && !is_capturing()) {
+    ++stats_.num_sync_all_streams;
+    wait_for_pending();
     release_pool_blocks(s.large);
     release_pool_blocks(s.small);
   }
@@ -307,28 +306,32 @@ void CachingAllocator::release_cached(std::optional<PoolId> only) {
     }
     release_pool_blocks(pool.small);
     release_pool_blocks(pool.large);
-    const bool is_empty = pool.segment_count <= 0 && !pool.small.has_free() &&
-                          !pool.large.has_free() && pool.small.unmapped.empty() &&
-                          pool.large.unmapped.empty() && !is_pool_in_use(pool);
+    const bool is_empty = !pool.small.has_free() && !pool.large.has_free() &&
+                          pool.small.unmapped.empty() && pool.large.unmapped.empty() &&
+                          !is_pool_in_use(pool);
     it = is_empty ? s.private_pools.erase(it) : std::next(it);
   }
   retry_strays();
 }
 
-std::uint64_t CachingAllocator::do_empty_cache() {
-  const std::lock_guard lock(mutex_);
+// What a program asks for, as opposed to the flush of a request. Returns the bytes.
+std::uint64_t CachingAllocator::release_everything() {
   const std::uint64_t before = reserved_bytes();
+  release_empty_segments();
   release_cached(std::nullopt);
   return before - reserved_bytes();
 }
 
+std::uint64_t CachingAllocator::do_empty_cache() {
+  const std::lock_guard lock(mutex_);
+  return release_everything();
+}
+
 std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
   const std::lock_guard lock(mutex_);
+  if (keep_bytes == 0) return release_everything();
+  if (is_capturing()) return 0;
   const std::uint64_t before = reserved_bytes();
-  if (keep_bytes == 0) {
-    release_cached(std::nullopt);
-    return before - reserved_bytes();
-  }
   const auto cached = [this] {
     return reserved_bytes() - static_cast<std::uint64_t>(stats_.active_bytes.all.current);
   };
@@ -372,12 +375,11 @@ bool CachingAllocator::release_available(const Request& request) {
   while (released < wanted && at != free.begin()) {
     at = free.previous(at);
     Block& block = *free.at(at).block;
-    const std::uint64_t size = block.size;
-    if (size < threshold) break;
-    // Releasing moves only what is behind the block, so `at` still points behind the next one.
+    const internal::FreeKey key = free.at(at);
+    if (key.size < threshold) break;
     if (block.expandable == nullptr && !block.is_split() && release_segment(block)) {
-      released += size;
-      at = free.lower_bound(size);
+      released += key.size;
+      at = free.find(key);  // what came behind it
     }
   }
   return released >= wanted;

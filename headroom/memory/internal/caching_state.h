@@ -61,7 +61,8 @@ struct PrivatePool {
   PoolId id{};
   // Scopes and graphs that still need the pool; at 0 its cached memory may go.
   int use_count = 1;
-  std::int64_t segment_count = 0;
+  // Requests under way that may have opened the lock.
+  int requests = 0;
   BlockPool small{.is_small = true};
   BlockPool large{};
 };

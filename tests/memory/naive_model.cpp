@@ -1,0 +1,725 @@
+#include "tests/memory/naive_model.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace headroom::memory::testing {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
+
+std::uint64_t up_to_multiple(std::uint64_t n, std::uint64_t step) {
+  return (n + step - 1) / step * step;
+}
+
+std::int64_t negative(std::uint64_t n) { return -static_cast<std::int64_t>(n); }
+std::int64_t positive(std::uint64_t n) { return static_cast<std::int64_t>(n); }
+
+}  // namespace
+
+// --- Sizes ---------------------------------------------------------------------------------------
+
+std::uint64_t NaiveModel::round(std::uint64_t size) const {
+  if (size < 512) return 512;
+  int log2 = 0;
+  while (size >> (log2 + 1) != 0) ++log2;
+  const int entry = std::min(std::max(log2 - 20, 0), 15);
+  const std::uint64_t divisions = config_.roundup_power2_divisions[static_cast<std::size_t>(entry)];
+  if (divisions > 1 && size > 512 * divisions) {
+    const std::uint64_t floor = std::uint64_t{1} << log2;
+    if (size == floor) return size;
+    std::uint64_t step = floor;
+    for (std::uint64_t d = divisions; d > 1; d /= 2) step /= 2;
+    return step == 0 ? 2 * floor : up_to_multiple(size, step);
+  }
+  return up_to_multiple(size, 512);
+}
+
+std::uint64_t NaiveModel::segment_for(std::uint64_t rounded) const {
+  if (rounded <= kMiB) return 2 * kMiB;
+  if (rounded < 10 * kMiB) return config_.large_segment_bytes;
+  return up_to_multiple(rounded, 2 * kMiB);
+}
+
+std::uint64_t NaiveModel::reservation_bytes(bool is_small) const {
+  const std::uint64_t page = is_small ? 2 * kMiB : config_.large_segment_bytes;
+  const std::uint64_t full = capacity_ + capacity_ / 8;
+  std::uint64_t wanted = config_.expandable_reserve_bytes.value_or(full);
+  if (config_.expandable_reserve_fraction) {
+    wanted = static_cast<std::uint64_t>(*config_.expandable_reserve_fraction *
+                                        static_cast<double>(capacity_));
+  }
+  return up_to_multiple(std::max(std::min(wanted, full), page), page);
+}
+
+// --- Looking -------------------------------------------------------------------------------------
+
+bool NaiveModel::is_capturing() const {
+  return captures_ > 0 || (version_.minor <= 12 && !scopes_.empty());
+}
+
+NaiveModel::Pool NaiveModel::route(std::uint64_t rounded, StreamId stream) const {
+  Pool pool{.is_small = rounded <= kMiB};
+  for (const Scope& scope : scopes_) {  // the newest is the last
+    if (std::ranges::count(scope.streams, stream) > 0) pool.id = scope.id;
+  }
+  return pool;
+}
+
+std::uint64_t& NaiveModel::clock(const Pool& pool) { return clocks_[{pool.id, pool.is_small}]; }
+
+std::int64_t NaiveModel::reserved() const {
+  return stats_.reserved_bytes[0].current + stats_.reserved_bytes[1].current;
+}
+
+std::optional<NaiveModel::Place> NaiveModel::find(DeviceAddress address) {
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    for (std::size_t b = 0; b < segments_[s].blocks.size(); ++b) {
+      if (segments_[s].blocks[b].address == address) return Place{s, b};
+    }
+  }
+  return std::nullopt;
+}
+
+bool NaiveModel::is_held(DeviceAddress address) const {
+  for (const Segment& segment : segments_) {
+    for (const Block& block : segment.blocks) {
+      if (block.address == address) return block.is_allocated;
+    }
+  }
+  return false;
+}
+
+std::vector<NaiveModel::Place> NaiveModel::free_blocks(const Pool& pool,
+                                                       std::optional<StreamId> stream) {
+  std::vector<Place> places;
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    const Segment& segment = segments_[s];
+    if (segment.pool != pool.id || segment.is_small != pool.is_small) continue;
+    if (stream && segment.stream != *stream) continue;
+    for (std::size_t b = 0; b < segment.blocks.size(); ++b) {
+      if (segment.blocks[b].is_free() && segment.blocks[b].is_mapped) places.push_back({s, b});
+    }
+  }
+  std::ranges::sort(places, [&](Place x, Place y) {
+    const auto key = [&](Place place) {
+      const Segment& segment = segment_of(place);
+      return std::tuple(segment.stream,
+                        at(place).size,
+                        version_.minor >= 13 ? segment.serial : 0,
+                        at(place).address);
+    };
+    return key(x) < key(y);
+  });
+  return places;
+}
+
+std::uint64_t NaiveModel::size_with_growth(Place place) {
+  const Segment& segment = segment_of(place);
+  std::uint64_t size = at(place).size;
+  if (place.block + 1 < segment.blocks.size() && !segment.blocks[place.block + 1].is_mapped) {
+    size += segment.blocks[place.block + 1].size;
+  }
+  return size;
+}
+
+std::optional<NaiveModel::Place> NaiveModel::search(const Request& request) {
+  if (limit_ && config_.garbage_collection_threshold > 0) ++clock(request.pool);
+  std::vector<Place> places = free_blocks(request.pool, request.stream);
+  std::erase_if(places, [&](Place place) { return at(place).size < request.rounded; });
+  if (places.empty()) return std::nullopt;
+  std::size_t i = 0;
+  if (segment_of(places[0]).page > 0) {
+    if (config_.expandable_segments) {
+      while (segment_of(places[i]).page > 0 && i + 1 < places.size() &&
+             size_with_growth(places[i + 1]) < size_with_growth(places[i])) {
+        ++i;
+      }
+    } else {
+      while (i < places.size() && segment_of(places[i]).page > 0) ++i;
+      if (i == places.size()) return std::nullopt;
+    }
+  }
+  const std::uint64_t size = at(places[i]).size;
+  const std::uint64_t oversize = config_.max_split_bytes;
+  if (request.rounded < oversize && size >= oversize) return std::nullopt;
+  const std::uint64_t rounding =
+      config_.max_non_split_rounding_bytes.value_or(config_.large_segment_bytes);
+  if (request.rounded >= oversize && size >= request.rounded + rounding) return std::nullopt;
+  return places[i];
+}
+
+// --- Allocating ----------------------------------------------------------------------------------
+
+ModelAnswer NaiveModel::allocate(std::uint64_t size, StreamId stream) {
+  if (size == 0) return {};
+  if (size >= std::uint64_t{1} << 60U) return {.outcome = ModelOutcome::kTooLarge};
+  process_events();
+  Request request{.asked = size, .rounded = round(size), .stream = stream};
+  request.segment = segment_for(request.rounded);
+  request.pool = route(request.rounded, stream);
+
+  std::optional<Place> place = search(request);
+  bool is_rejected = false;
+  if (!place) {
+    if (limit_ && config_.garbage_collection_threshold > 0) collect_garbage();
+    place = grow(request, false, &is_rejected);
+    if (!place && !is_rejected && release_available(request)) {
+      place = grow(request, false, &is_rejected);
+    }
+    if (!place && !is_rejected && !is_capturing()) {
+      release_all();
+      place = grow(request, true, &is_rejected);
+    }
+  }
+  if (place) return {.address = hand_out(request, *place)};
+  if (is_rejected) return {.outcome = ModelOutcome::kRejected};
+  ++stats_.num_ooms;
+  events_.push_back({.action = Action::kOutOfMemory,
+                     .address = free_bytes(),
+                     .size_bytes = request.rounded,
+                     .stream = stream});
+  return {.outcome = ModelOutcome::kOutOfMemory};
+}
+
+std::optional<NaiveModel::Place> NaiveModel::grow(const Request& request,
+                                                  bool is_retry,
+                                                  bool* is_rejected) {
+  if (is_retry) ++stats_.num_alloc_retries;
+  if (limit_ && used_bytes() + request.segment > *limit_) return std::nullopt;
+  if (config_.throw_on_device_out_of_memory) {
+    const auto share =
+        static_cast<std::uint64_t>(config_.memory_fraction * static_cast<double>(capacity_));
+    if (used_bytes() + request.segment > share) {
+      ++stats_.num_oom_rejections;
+      *is_rejected = true;
+      return std::nullopt;
+    }
+  }
+  if (config_.expandable_segments) return grow_expandable(request);
+  if (used_bytes() + request.segment > capacity_) return std::nullopt;
+  const bool small = request.pool.is_small;
+  segments_.push_back({.serial = next_serial_++,
+                       .stream = request.stream,
+                       .pool = request.pool.id,
+                       .is_small = small,
+                       .blocks = {{.address = next_segment_at_, .size = request.segment}}});
+  stats_.segment[small].move(1);
+  stats_.reserved_bytes[small].move(positive(request.segment));
+  ++stats_.num_device_alloc;
+  if (request.segment >= config_.max_split_bytes) stats_.oversize_segments.move(1);
+  emit(Action::kSegmentAlloc, next_segment_at_, request.segment, segments_.back());
+  return Place{segments_.size() - 1, 0};
+}
+
+std::optional<NaiveModel::Place> NaiveModel::grow_expandable(const Request& request) {
+  // Unmapped blocks of the stream and pool by address, each with the free block before it.
+  std::vector<Place> unmapped;
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    const Segment& segment = segments_[s];
+    if (segment.pool != request.pool.id || segment.is_small != request.pool.is_small ||
+        segment.stream != request.stream) {
+      continue;
+    }
+    for (std::size_t b = 0; b < segment.blocks.size(); ++b) {
+      if (!segment.blocks[b].is_mapped) unmapped.push_back({s, b});
+    }
+  }
+  std::ranges::sort(unmapped, [&](Place x, Place y) { return at(x).address < at(y).address; });
+  std::optional<Place> found;
+  for (Place place : unmapped) {
+    const std::vector<Block>& blocks = segment_of(place).blocks;
+    if (place.block > 0 && blocks[place.block - 1].is_free()) --place.block;
+    std::uint64_t room = 0;
+    for (std::size_t b = place.block; b < blocks.size() && blocks[b].is_free(); ++b) {
+      room += blocks[b].size;
+    }
+    if (room >= request.rounded) {
+      found = place;
+      break;
+    }
+  }
+  if (!found) {
+    const std::uint64_t size = reservation_bytes(request.pool.is_small);
+    if (size < request.rounded) return std::nullopt;
+    const std::uint64_t page = request.pool.is_small ? 2 * kMiB : config_.large_segment_bytes;
+    segments_.push_back(
+        {.serial = next_serial_++,
+         .stream = request.stream,
+         .pool = request.pool.id,
+         .is_small = request.pool.is_small,
+         .page = page,
+         .blocks = {{.address = next_reservation_at_, .size = size, .is_mapped = false}}});
+    found = Place{segments_.size() - 1, 0};
+  }
+  Place place = *found;
+  if (!at(place).is_mapped && !map(&place, std::min(at(place).size, request.rounded))) {
+    return std::nullopt;
+  }
+  while (at(place).size < request.rounded) {
+    Place next{place.segment, place.block + 1};
+    if (!map(&next, std::min(request.rounded - at(place).size, at(next).size))) return std::nullopt;
+    place = next;
+  }
+  return place;
+}
+
+// Gives the front of an unmapped block pages; *place is then the mapped block, merged.
+bool NaiveModel::map(Place* place, std::uint64_t bytes) {
+  Segment& segment = segment_of(*place);
+  const std::uint64_t mapped = up_to_multiple(bytes, segment.page);
+  if (used_bytes() + mapped > capacity_) return false;
+  Block& block = at(*place);
+  const DeviceAddress start = block.address;
+  const std::uint64_t rest = block.size - mapped;
+  block.is_mapped = true;
+  block.size = mapped;
+  if (rest > 0) {
+    segment.blocks.insert(segment.blocks.begin() + static_cast<std::ptrdiff_t>(place->block) + 1,
+                          Block{.address = start + mapped, .size = rest, .is_mapped = false});
+  }
+  int count = 0;
+  std::uint64_t absorbed = 0;
+  *place = merge(*place, &count, &absorbed);
+  at(*place).freed_at = clock({.id = segment.pool, .is_small = segment.is_small});
+  stats_.reserved_bytes[segment.is_small].move(positive(mapped));
+  ++stats_.num_device_alloc;
+  emit(Action::kSegmentMap, start, mapped, segment);
+  return true;
+}
+
+DeviceAddress NaiveModel::hand_out(const Request& request, Place place) {
+  Segment& segment = segment_of(place);
+  const bool small = segment.is_small;
+  const bool was_split = is_split(place);
+  const std::uint64_t rest = at(place).size - request.rounded;
+  const bool splits = small || config_.expandable_segments
+                          ? rest >= 512
+                          : request.rounded < config_.max_split_bytes && rest > kMiB;
+  if (splits) {
+    at(place).size = request.rounded;
+    segment.blocks.insert(segment.blocks.begin() + static_cast<std::ptrdiff_t>(place.block) + 1,
+                          Block{.address = at(place).address + request.rounded,
+                                .size = rest,
+                                .freed_at = clock({.id = segment.pool, .is_small = small})});
+    if (segment.page == 0 && was_split) {
+      stats_.inactive_split_bytes[small].move(negative(request.rounded));
+    } else if (segment.page == 0) {
+      stats_.inactive_split_bytes[small].move(positive(rest));
+      stats_.inactive_split[small].move(1);
+    }
+  } else if (was_split && segment.page == 0) {
+    stats_.inactive_split_bytes[small].move(negative(at(place).size));
+    stats_.inactive_split[small].move(-1);
+  }
+  Block& block = at(place);
+  block.is_allocated = true;
+  block.requested = request.asked;
+  stats_.allocation[small].move(1);
+  stats_.allocated_bytes[small].move(positive(block.size));
+  stats_.active[small].move(1);
+  stats_.active_bytes[small].move(positive(block.size));
+  stats_.requested_bytes[small].move(positive(request.asked));
+  if (block.size >= config_.max_split_bytes) stats_.oversize_allocations.move(1);
+  emit(Action::kAlloc, block.address, request.asked, segment);
+  return block.address;
+}
+
+// --- Freeing -------------------------------------------------------------------------------------
+
+bool NaiveModel::free(DeviceAddress address) {
+  const std::optional<Place> place = find(address);
+  if (!place || !at(*place).is_allocated) return false;
+  Block& block = at(*place);
+  const Segment& segment = segment_of(*place);
+  block.is_allocated = false;
+  stats_.allocation[segment.is_small].move(-1);
+  stats_.allocated_bytes[segment.is_small].move(negative(block.size));
+  emit(Action::kFreeRequested, address, block.requested, segment);
+  if (block.size >= config_.max_split_bytes) stats_.oversize_allocations.move(-1);
+  if (block.uses.empty()) {
+    complete_free(address);
+  } else if (is_capturing()) {
+    deferred_.push_back(address);
+  } else {
+    record_events(address);
+  }
+  return true;
+}
+
+bool NaiveModel::record_stream(DeviceAddress address, StreamId stream) {
+  const std::optional<Place> place = find(address);
+  if (!place || !at(*place).is_allocated) return false;
+  std::vector<StreamId>& uses = at(*place).uses;
+  if (stream != segment_of(*place).stream && std::ranges::count(uses, stream) == 0) {
+    uses.push_back(stream);
+  }
+  return true;
+}
+
+NaiveModel::Place NaiveModel::merge(Place place, int* count, std::uint64_t* bytes) {
+  std::vector<Block>& blocks = segment_of(place).blocks;
+  const auto is_like = [&](const Block& other) {
+    return other.is_free() && other.is_mapped == blocks[place.block].is_mapped;
+  };
+  if (place.block > 0 && is_like(blocks[place.block - 1])) {
+    const Block before = blocks[place.block - 1];
+    blocks[place.block].address = before.address;
+    blocks[place.block].size += before.size;
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(place.block) - 1);
+    --place.block;
+    ++*count;
+    *bytes += before.size;
+  }
+  if (place.block + 1 < blocks.size() && is_like(blocks[place.block + 1])) {
+    const std::uint64_t size = blocks[place.block + 1].size;
+    blocks[place.block].size += size;
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(place.block) + 1);
+    ++*count;
+    *bytes += size;
+  }
+  return place;
+}
+
+void NaiveModel::complete_free(DeviceAddress address) {
+  Place place = *find(address);
+  Segment& segment = segment_of(place);
+  const bool small = segment.is_small;
+  const std::uint64_t size = at(place).size;
+  const std::uint64_t requested = std::exchange(at(place).requested, 0);
+  int absorbed = 0;
+  std::uint64_t absorbed_bytes = 0;
+  place = merge(place, &absorbed, &absorbed_bytes);
+  at(place).freed_at = clock({.id = segment.pool, .is_small = small});
+  if (segment.page == 0) {
+    const bool stays_split = is_split(place);
+    const std::int64_t net_bytes =
+        (stays_split ? positive(at(place).size) : 0) + negative(absorbed_bytes);
+    stats_.inactive_split[small].move((stays_split ? 1 : 0) - absorbed);
+    stats_.inactive_split_bytes[small].move(net_bytes);
+  }
+  stats_.active[small].move(-1);
+  stats_.active_bytes[small].move(negative(size));
+  stats_.requested_bytes[small].move(negative(requested));
+  emit(Action::kFreeCompleted, address, requested, segment);
+}
+
+// --- Events of the device ------------------------------------------------------------------------
+
+void NaiveModel::record_events(DeviceAddress address) {
+  Block& block = at(*find(address));
+  for (const StreamId stream : block.uses) {
+    Queue& queue = queues_[stream];
+    queue.pending.push_back({.position = ++queue.recorded, .address = address});
+    ++block.events;
+  }
+  block.uses.clear();
+}
+
+void NaiveModel::settle_deferred() {
+  while (!deferred_.empty()) {
+    const DeviceAddress address = deferred_.back();
+    deferred_.pop_back();
+    record_events(address);
+  }
+}
+
+void NaiveModel::finish(const Pending& entry) {
+  if (--at(*find(entry.address)).events == 0) complete_free(entry.address);
+}
+
+void NaiveModel::complete_events(StreamId stream) {
+  queues_[stream].completed = queues_[stream].recorded;
+}
+
+void NaiveModel::process_events() {
+  if (is_capturing()) return;
+  settle_deferred();
+  for (auto& [stream, queue] : queues_) {
+    while (!queue.pending.empty() && queue.pending.front().position <= queue.completed) {
+      finish(queue.pending.front());
+      queue.pending.erase(queue.pending.begin());
+    }
+  }
+}
+
+void NaiveModel::wait_for_all() {
+  settle_deferred();
+  for (auto& [stream, queue] : queues_) {
+    if (!queue.pending.empty()) {
+      queue.completed = std::max(queue.completed, queue.pending.back().position);
+    }
+  }
+  process_events();
+}
+
+// --- Giving back ---------------------------------------------------------------------------------
+
+void NaiveModel::release_segment(DeviceAddress address) {
+  const std::size_t index = find(address)->segment;
+  const Segment segment = segments_[index];
+  const std::uint64_t size = segment.end() - segment.begin();
+  segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(index));
+  stats_.segment[segment.is_small].move(-1);
+  stats_.reserved_bytes[segment.is_small].move(negative(size));
+  ++stats_.num_device_free;
+  if (size >= config_.max_split_bytes) stats_.oversize_segments.move(-1);
+  emit(Action::kSegmentFree, address, size, segment);
+}
+
+// Takes the whole pages out of a free block, and the segment away when nothing else is left.
+void NaiveModel::unmap(DeviceAddress address) {
+  Place place = *find(address);
+  Segment& segment = segment_of(place);
+  const DeviceAddress base = segment.begin();
+  const Block whole = at(place);
+  const DeviceAddress first = base + up_to_multiple(whole.address - base, segment.page);
+  const DeviceAddress last =
+      base + (whole.address + whole.size - base) / segment.page * segment.page;
+  if (first >= last) return;
+  // The segment's stream is waited for.
+  ++queues_[segment.stream].recorded;
+  complete_events(segment.stream);
+
+  const std::uint64_t now = clock({.id = segment.pool, .is_small = segment.is_small});
+  std::vector<Block> parts;
+  if (whole.address < first) {
+    parts.push_back({.address = whole.address, .size = first - whole.address, .freed_at = now});
+  }
+  const std::size_t middle = place.block + parts.size();
+  parts.push_back({.address = first, .size = last - first, .is_mapped = false});
+  if (last < whole.address + whole.size) {
+    parts.push_back({.address = last, .size = whole.address + whole.size - last, .freed_at = now});
+  }
+  segment.blocks.erase(segment.blocks.begin() + static_cast<std::ptrdiff_t>(place.block));
+  segment.blocks.insert(segment.blocks.begin() + static_cast<std::ptrdiff_t>(place.block),
+                        parts.begin(),
+                        parts.end());
+  place.block = middle;
+  int count = 0;
+  std::uint64_t absorbed = 0;
+  place = merge(place, &count, &absorbed);
+  stats_.reserved_bytes[segment.is_small].move(negative(last - first));
+  ++stats_.num_device_free;
+  emit(Action::kSegmentUnmap, first, last - first, segment);
+  if (!is_split(place)) {
+    segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(place.segment));
+  }
+}
+
+void NaiveModel::release_pool_blocks(const Pool& pool) {
+  std::vector<DeviceAddress> whole;
+  std::vector<DeviceAddress> expandable;
+  for (const Place place : free_blocks(pool, std::nullopt)) {
+    if (segment_of(place).page > 0) {
+      expandable.push_back(at(place).address);
+    } else if (!is_split(place)) {
+      whole.push_back(at(place).address);
+    }
+  }
+  for (const DeviceAddress address : whole) release_segment(address);
+  for (const DeviceAddress address : expandable) unmap(address);
+}
+
+void NaiveModel::release_all() {
+  if (!is_capturing()) {
+    ++stats_.num_sync_all_streams;
+    wait_for_all();
+    release_pool_blocks({.is_small = false});
+    release_pool_blocks({.is_small = true});
+  }
+  for (const PrivatePool& pool : private_pools_) {
+    if (pool.users > 0) continue;
+    release_pool_blocks({.id = pool.id, .is_small = true});
+    release_pool_blocks({.id = pool.id, .is_small = false});
+  }
+}
+
+std::uint64_t NaiveModel::empty_cache() {
+  const std::uint64_t before = used_bytes();
+  if (!is_capturing()) {
+    // Ours, not PyTorch's: reservations without a page go.
+    std::erase_if(segments_, [](const Segment& segment) {
+      return segment.blocks.size() == 1 && !segment.blocks[0].is_mapped;
+    });
+  }
+  release_all();
+  return before - used_bytes();
+}
+
+// Ours, not PyTorch's: the largest first, until enough has gone.
+std::uint64_t NaiveModel::trim(std::uint64_t keep_bytes) {
+  if (keep_bytes == 0) return empty_cache();
+  if (is_capturing()) return 0;
+  const std::uint64_t before = used_bytes();
+  wait_for_all();
+  std::vector<std::pair<std::uint64_t, DeviceAddress>> candidates;
+  for (const bool small : {false, true}) {
+    for (const Place place : free_blocks({.is_small = small}, std::nullopt)) {
+      if (segment_of(place).page > 0 || !is_split(place)) {
+        candidates.emplace_back(at(place).size, at(place).address);
+      }
+    }
+  }
+  std::ranges::stable_sort(candidates,
+                           [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [size, address] : candidates) {
+    const std::int64_t active = stats_.active_bytes[0].current + stats_.active_bytes[1].current;
+    if (reserved() - active <= positive(keep_bytes)) break;
+    if (segment_of(*find(address)).page > 0) {
+      unmap(address);
+    } else {
+      release_segment(address);
+    }
+  }
+  return before - used_bytes();
+}
+
+bool NaiveModel::release_available(const Request& request) {
+  const std::uint64_t oversize = config_.max_split_bytes;
+  if (oversize == AllocatorConfig::kUnlimited) return false;
+  const std::uint64_t wanted = std::max(request.rounded, oversize);
+  const std::vector<Place> places = free_blocks(request.pool, request.stream);
+  std::size_t i = 0;
+  while (i < places.size() && at(places[i]).size < wanted) ++i;
+  if (i < places.size() && segment_of(places[i]).page == 0) {
+    // A part of a segment cannot be given back, although PyTorch would try.
+    if (is_split(places[i])) return false;
+    release_segment(at(places[i]).address);
+    return true;
+  }
+  std::vector<std::pair<std::uint64_t, DeviceAddress>> going;
+  std::uint64_t released = 0;
+  while (i > 0 && released < wanted) {
+    --i;
+    const std::uint64_t size = at(places[i]).size;
+    if (size < oversize) break;
+    if (segment_of(places[i]).page > 0 || is_split(places[i])) continue;
+    going.emplace_back(size, at(places[i]).address);
+    released += size;
+  }
+  for (const auto& [size, address] : going) release_segment(address);
+  return released >= wanted;
+}
+
+void NaiveModel::collect_garbage() {
+  const auto allowed = static_cast<std::uint64_t>(config_.garbage_collection_threshold *
+                                                  static_cast<double>(*limit_));
+  if (used_bytes() <= allowed) return;
+  const std::uint64_t target = used_bytes() - allowed;
+  const Pool large{};
+  const std::uint64_t now = clock(large);
+  const auto age = [&](Place place) { return static_cast<double>(now - at(place).freed_at); };
+  double total_age = 0;
+  int count = 0;
+  for (const Place place : free_blocks(large, std::nullopt)) {
+    if (is_split(place)) continue;
+    total_age += age(place);
+    ++count;
+  }
+  std::uint64_t reclaimed = 0;
+  for (bool has_freed = true; reclaimed < target && has_freed && count > 0;) {
+    has_freed = false;
+    const double threshold = total_age / count;
+    std::vector<DeviceAddress> going;
+    for (const Place place : free_blocks(large, std::nullopt)) {
+      if (is_split(place) || segment_of(place).page > 0 || age(place) < threshold) continue;
+      has_freed = true;
+      reclaimed += at(place).size;
+      total_age -= age(place);
+      --count;
+      going.push_back(at(place).address);
+    }
+    for (const DeviceAddress address : going) release_segment(address);
+  }
+}
+
+// --- Pools ---------------------------------------------------------------------------------------
+
+bool NaiveModel::begin_pool(PoolId id, std::vector<StreamId> streams) {
+  for (const Scope& scope : scopes_) {
+    if (scope.id == id) return false;
+  }
+  const auto pool = std::ranges::find(private_pools_, id, &PrivatePool::id);
+  if (pool == private_pools_.end()) {
+    private_pools_.push_back({.id = id});
+    std::ranges::sort(private_pools_, {}, &PrivatePool::id);
+  } else if (pool->users == 0) {
+    return false;
+  } else {
+    ++pool->users;
+  }
+  scopes_.push_back({.id = id, .streams = std::move(streams)});
+  return true;
+}
+
+bool NaiveModel::end_pool(PoolId id) {
+  return std::erase_if(scopes_, [&](const Scope& scope) { return scope.id == id; }) > 0;
+}
+
+bool NaiveModel::release_pool(PoolId id) {
+  const auto pool = std::ranges::find(private_pools_, id, &PrivatePool::id);
+  if (pool == private_pools_.end() || pool->users == 0) return false;
+  --pool->users;
+  return true;
+}
+
+bool NaiveModel::is_released(PoolId id) const {
+  const auto pool = std::ranges::find(private_pools_, id, &PrivatePool::id);
+  return pool != private_pools_.end() && pool->users == 0;
+}
+
+bool NaiveModel::end_capture() {
+  if (captures_ == 0) return false;
+  --captures_;
+  return true;
+}
+
+// --- What can be seen ----------------------------------------------------------------------------
+
+void NaiveModel::emit(Action action,
+                      DeviceAddress address,
+                      std::uint64_t size,
+                      const Segment& segment) {
+  events_.push_back({.action = action,
+                     .address = address,
+                     .size_bytes = size,
+                     .stream = segment.stream,
+                     .pool = segment.pool});
+}
+
+std::vector<SegmentInfo> NaiveModel::segments() const {
+  std::vector<SegmentInfo> infos;
+  for (const Segment& segment : segments_) {
+    bool was_mapped = false;
+    for (const Block& block : segment.blocks) {
+      if (block.is_mapped && !was_mapped) {
+        infos.push_back({.address = block.address,
+                         .stream = segment.stream,
+                         .pool = segment.pool,
+                         .is_small = segment.is_small,
+                         .is_expandable = segment.page > 0});
+      }
+      was_mapped = block.is_mapped;
+      if (!block.is_mapped) continue;
+      infos.back().size_bytes += block.size;
+      infos.back().blocks.push_back({.address = block.address,
+                                     .size_bytes = block.size,
+                                     .requested_bytes = block.requested,
+                                     .state = block.is_allocated ? BlockState::kAllocated
+                                              : block.is_free()  ? BlockState::kInactive
+                                                                 : BlockState::kPendingFree});
+    }
+  }
+  std::ranges::sort(infos, {}, &SegmentInfo::address);
+  return infos;
+}
+
+std::vector<std::pair<DeviceAddress, DeviceAddress>> NaiveModel::ranges() const {
+  std::vector<std::pair<DeviceAddress, DeviceAddress>> ranges;
+  ranges.reserve(segments_.size());
+  for (const Segment& segment : segments_) ranges.emplace_back(segment.begin(), segment.end());
+  return ranges;
+}
+
+}  // namespace headroom::memory::testing
