@@ -14,6 +14,7 @@ namespace {
 using device::Device;
 using device::DeviceKind;
 using device::StatusCode;
+using Processes = std::vector<device::ProcessMemory>;
 
 std::vector<Device*> chosen_devices(const device::Registry& registry,
                                     const std::vector<std::string>& names) {
@@ -31,15 +32,16 @@ std::vector<Device*> chosen_devices(const device::Registry& registry,
 
 DeviceReport ask_device(Device& device) {
   DeviceReport report{.properties = device.properties()};
-  if (auto memory = device.memory_info()) {
-    report.memory = *memory;
-  } else {
-    report.problems.push_back(to_string(memory.error()));
-  }
+  const auto memory = device.memory_info();
+  if (!memory) report.problems.push_back(to_string(memory.error()));
   if (auto processes = device.processes()) {
     report.processes = *std::move(processes);
   } else if (processes.error().code != StatusCode::kNotSupported) {
     report.problems.push_back(to_string(processes.error()));
+  }
+  if (memory) {
+    report.account = memory::with_device_lines(
+        {.device = device.id()}, *memory, report.processes.value_or(Processes{}));
   }
   return report;
 }

@@ -10,6 +10,7 @@
 
 #include "headroom/device/registry.h"
 #include "headroom/device/types.h"
+#include "headroom/memory/account.h"
 
 #include "cli/command.h"
 
@@ -17,8 +18,8 @@ namespace headroom::cli {
 
 // What one device answered. A question it could not answer is left open and named in `problems`.
 struct DeviceReport {
-  device::Properties properties{};  // the hierarchy has speeds once it is measured
-  std::optional<device::MemoryInfo> memory{};
+  device::Properties properties{};           // the hierarchy has speeds once it is measured
+  std::optional<memory::Account> account{};  // lists `processes` too, where they are known
   // Unset: the device cannot know (which is no problem).
   std::optional<std::vector<device::ProcessMemory>> processes{};
   bool is_measured = false;

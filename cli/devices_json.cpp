@@ -1,7 +1,6 @@
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
 
+#include "cli/account_json.h"
 #include "cli/devices.h"
 
 namespace headroom::cli {
@@ -45,11 +44,12 @@ Json device_json(const DeviceReport& report) {
   json["total_bytes"] = properties.total_bytes;
   json["used_bytes"] = nullptr;
   json["free_bytes"] = nullptr;
-  if (report.memory) {
-    json["total_bytes"] = report.memory->total_bytes;
-    json["used_bytes"] = report.memory->total_bytes -
-                         std::min(report.memory->free_bytes, report.memory->total_bytes);
-    json["free_bytes"] = report.memory->free_bytes;
+  json["account"] = nullptr;
+  if (report.account) {
+    json["total_bytes"] = report.account->total_bytes;
+    json["used_bytes"] = report.account->used();
+    json["free_bytes"] = report.account->free_bytes;
+    json["account"] = account_json(*report.account);
   }
   json["granularity_bytes"] = properties.granularity_bytes;
   json["max_reservation_bytes"] = properties.max_reservation_bytes;

@@ -34,10 +34,6 @@ constexpr int kIndent = 2;
 // Devices that are drawn together because they are the same thing several times.
 using Group = std::span<const DeviceReport>;
 
-std::uint64_t used_bytes(const device::MemoryInfo& memory) {
-  return memory.total_bytes - std::min(memory.free_bytes, memory.total_bytes);
-}
-
 std::string compute_text(const device::Properties& properties) {
   if (properties.multiprocessors <= 0) return "";
   const bool is_gpu = properties.id.kind == DeviceKind::kCuda;
@@ -56,13 +52,13 @@ std::string overview(const DevicesReport& report, const Terminal& terminal) {
                        {"granularity", Align::kRight, Fit::kDrops}});
   for (const DeviceReport& device : report.devices) {
     const device::Properties& properties = device.properties;
-    const auto& memory = device.memory;
+    const auto& account = device.account;
     table.add_row({to_string(properties.id),
                    report::printable(properties.architecture),
                    compute_text(properties),
-                   format_bytes(memory ? memory->total_bytes : properties.total_bytes),
-                   memory ? format_bytes(used_bytes(*memory)) : "?",
-                   memory ? format_bytes(memory->free_bytes) : "?",
+                   format_bytes(account ? account->total_bytes : properties.total_bytes),
+                   account ? format_bytes(account->used()) : "?",
+                   account ? format_bytes(account->free_bytes) : "?",
                    format_bytes(properties.granularity_bytes)});
   }
   return table.is_empty() ? "" : table.render(terminal);
@@ -123,29 +119,41 @@ std::string details(const device::Properties& properties, const Context& context
   return report::wrapped(text, kIndent, context.out.width);
 }
 
-// --- The account, until memory/account.h has one that knows more
-// ------------------------------------
+// --- The account
+// ------------------------------------------------------------------------------------------------
 
-std::string account(const DeviceReport& device,
-                    const std::string& label,
-                    const Terminal& terminal) {
-  if (!device.memory) return "";
+// The lines of the account, and of the bar; free is the last.
+std::vector<report::BarPart> account_parts(const memory::Account& account) {
+  std::vector<report::BarPart> parts;
+  for (const memory::AccountLine& line : lines(account)) {
+    parts.push_back({line.label, line.size_bytes, Tone::kAccent});
+  }
+  parts.back().tone = Tone::kFaint;
+  if (parts.size() == 1) parts.insert(parts.begin(), {"used", 0, Tone::kAccent});
+  return parts;
+}
+
+std::string account_text(const DeviceReport& device,
+                         const std::string& label,
+                         const Terminal& terminal) {
+  if (!device.account) return "";
   constexpr int kShortestBar = 10;
   constexpr int kLongestBar = 32;
-  const std::array<report::BarPart, 2> parts{
-      report::BarPart{"used", used_bytes(*device.memory), Tone::kAccent},
-      report::BarPart{"free", device.memory->free_bytes, Tone::kFaint}};
-  const std::string legend = report::legend(parts, terminal);
+  const std::vector<report::BarPart> parts = account_parts(*device.account);
   const int start = kIndent + report::display_width(label) + 2;
-  const int room = terminal.width - start - 2 - report::display_width(legend);
   const std::string lead = report::repeated(" ", kIndent) + label + "  ";
+  const std::string legend = report::legend(parts, terminal);
+  const int room = terminal.width - start - 2 - report::display_width(legend);
   if (room >= kShortestBar) {
     return lead + report::stacked_bar(parts, std::min(room, kLongestBar), terminal) + "  " +
            legend + "\n";
   }
   const int width = std::min(terminal.width - start, kLongestBar);
-  return lead + report::stacked_bar(parts, width, terminal) + "\n" + report::repeated(" ", start) +
-         legend + "\n";
+  std::string out = lead + report::stacked_bar(parts, width, terminal) + "\n";
+  for (const std::string& line : report::legend_lines(parts, terminal.width - start, terminal)) {
+    out += report::repeated(" ", start) + line + "\n";
+  }
+  return out;
 }
 
 // A process on a device of the group.
@@ -361,7 +369,7 @@ std::string draw_group(Group group, const Context& context) {
   std::string out = "\n" + heading(group, context) + details(first.properties, context);
   for (const DeviceReport& device : group) {
     const bool is_alone = group.size() == 1;
-    out += account(device, is_alone ? "memory" : to_string(device.properties.id), context.out);
+    out += account_text(device, is_alone ? "memory" : to_string(device.properties.id), context.out);
     out += problems_text(device, context);
   }
   out += processes_text(group, context);

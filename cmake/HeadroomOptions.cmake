@@ -3,6 +3,7 @@
 
 option(HEADROOM_BUILD_CLI "Build the headroom command" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(HEADROOM_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_WERROR "Treat warnings as errors" OFF)
 option(HEADROOM_VALIDATE "Run internal checks after every operation" OFF)
 set(HEADROOM_SANITIZE "" CACHE STRING "Sanitizers: 'address,undefined' or 'thread'")

@@ -98,21 +98,7 @@ std::string site_label(const SiteBytes& site) {
 
 std::string lines_text(const Account& account) {
   std::string out;
-  const auto line = [&](std::string_view label, std::uint64_t size_bytes) {
-    if (size_bytes != 0) out += row(label, size_bytes);
-  };
-  for (std::size_t i = 0; i < kCategoryCount; ++i) {
-    const auto category = static_cast<Category>(i);
-    line("live: " + std::string(to_string(category)), account.live_bytes[i]);
-  }
-  line("rounding of live blocks", account.rounding_bytes);
-  line("freed, in use by another stream", account.pending_bytes);
-  line("cached: of other streams", account.cached_stream_bytes);
-  line("cached: hard, beside live blocks", account.cached_hard_bytes);
-  line("cached: soft, a trim returns it", account.cached_soft_bytes);
-  line("context and libraries", account.outside_bytes);
-  line("other processes", account.other_processes_bytes);
-  out += row("free", account.free_bytes);
+  for (const AccountLine& line : lines(account)) out += row(line.label, line.size_bytes);
   out += rule();
   out += row("total", account.total_bytes);
   return out;
@@ -165,15 +151,21 @@ std::string asked_text(const Account& account) {
   return wrapped("", text) + "\n";
 }
 
+std::string_view effect(const Remedy& remedy) {
+  if (remedy.is_enough) return ", enough by itself";
+  return remedy.may_gain_more ? ", more where it empties a segment" : ", not enough alone";
+}
+
 std::string explanation_text(const Explanation& explanation) {
   std::string out;
   if (!explanation.summary.empty()) out += "\n" + wrapped("", explanation.summary);
   for (std::size_t i = 0; i < explanation.remedies.size(); ++i) {
     const Remedy& remedy = explanation.remedies[i];
-    out += wrapped("  " + std::to_string(i + 1) + ". ",
-                   remedy.action + "; up to " + format_bytes(remedy.gain_bytes) +
-                       (remedy.is_enough ? ", enough by itself" : ", not enough alone"));
+    out += wrapped(
+        "  " + std::to_string(i + 1) + ". ",
+        remedy.action + "; up to " + format_bytes(remedy.gain_bytes) + std::string(effect(remedy)));
   }
+  if (explanation.verdict != Verdict::kFits) out += "\nThe words: docs/guide/glossary.md\n";
   return out;
 }
 
@@ -195,6 +187,49 @@ std::uint64_t Account::reserved() const noexcept {
 
 std::uint64_t Account::sum() const noexcept {
   return add(add(add(reserved(), outside_bytes), other_processes_bytes), free_bytes);
+}
+
+std::uint64_t Account::used() const noexcept {
+  return total_bytes > free_bytes ? total_bytes - free_bytes : 0;
+}
+
+Account with_device_lines(Account account,
+                          const device::MemoryInfo& info,
+                          std::vector<device::ProcessMemory> processes) {
+  account.total_bytes = info.total_bytes;
+  account.free_bytes = info.free_bytes;
+  account.processes = std::move(processes);
+  account.other_processes_bytes = 0;
+  for (const device::ProcessMemory& process : account.processes) {
+    if (process.is_self) continue;
+    account.other_processes_bytes = add(account.other_processes_bytes, process.used_bytes);
+  }
+  // The rest of the card is what this process holds besides: the context, libraries. Other
+  // processes are measured at another moment, so they give way first should the sum not fit.
+  const std::uint64_t known = add(account.reserved(), account.free_bytes);
+  const std::uint64_t rest = account.total_bytes > known ? account.total_bytes - known : 0;
+  account.other_processes_bytes = std::min(account.other_processes_bytes, rest);
+  account.outside_bytes = rest - account.other_processes_bytes;
+  return account;
+}
+
+std::vector<AccountLine> lines(const Account& account) {
+  std::vector<AccountLine> out;
+  const auto line = [&](std::string label, std::uint64_t size_bytes) {
+    if (size_bytes != 0) out.push_back({std::move(label), size_bytes});
+  };
+  for (std::size_t i = 0; i < kCategoryCount; ++i) {
+    line("live: " + std::string(to_string(static_cast<Category>(i))), account.live_bytes[i]);
+  }
+  line("rounding of live blocks", account.rounding_bytes);
+  line("freed, in use by another stream", account.pending_bytes);
+  line("cached: of other streams", account.cached_stream_bytes);
+  line("cached: hard, beside live blocks", account.cached_hard_bytes);
+  line("cached: soft, a trim returns it", account.cached_soft_bytes);
+  line("context and libraries", account.outside_bytes);
+  line("other processes", account.other_processes_bytes);
+  out.push_back({"free", account.free_bytes});
+  return out;
 }
 
 std::string to_text(const Account& account) { return to_text(account, explain(account)); }

@@ -58,9 +58,27 @@ struct Account {
   [[nodiscard]] std::uint64_t cached() const noexcept;
   // What the allocator has taken from the device.
   [[nodiscard]] std::uint64_t reserved() const noexcept;
+  // What a monitor of the device shows as used: all but what is free, whoever holds it.
+  [[nodiscard]] std::uint64_t used() const noexcept;
   // The sum of all lines; equals total_bytes.
   [[nodiscard]] std::uint64_t sum() const noexcept;
 };
+
+// The account with the lines that are not its allocator's, from what the device answered: what is
+// free, what other processes hold and, as the rest of the card, what this process holds besides.
+// `{.device = id}` is the account of a device without an allocator.
+[[nodiscard]] Account with_device_lines(Account account,
+                                        const device::MemoryInfo& info,
+                                        std::vector<device::ProcessMemory> processes);
+
+struct AccountLine {
+  std::string label;  // "cached: hard, beside live blocks"
+  std::uint64_t size_bytes = 0;
+};
+
+// The lines that are not zero, in the order in which reports print them. `free` is always there,
+// last.
+[[nodiscard]] std::vector<AccountLine> lines(const Account& account);
 
 enum class Verdict : std::uint8_t {
   kFits,           // nothing failed
@@ -74,6 +92,9 @@ struct Remedy {
   std::string action;            // "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
   std::uint64_t gain_bytes = 0;  // what it would make usable for this request
   bool is_enough = false;        // by itself
+  // Frees blocks in segments that are otherwise cached: where it empties one, all of that is
+  // gained.
+  bool may_gain_more = false;
 };
 
 struct Explanation {

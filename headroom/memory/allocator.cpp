@@ -353,7 +353,6 @@ Account Allocator::account_for(const FailedRequest& request,
                                std::unique_lock<std::mutex>& lock,
                                CoreAccount* core) const {
   Account account{.device = device_.id(),
-                  .total_bytes = device_.properties().total_bytes,
                   .limit_bytes = limit_,
                   .asked_bytes = request.asked_bytes,
                   .segment_asked_bytes = request.segment_bytes,
@@ -381,18 +380,10 @@ Account Allocator::account_for(const FailedRequest& request,
   lock.unlock();
 
   account.sites = sum_by_site(sites);
-  if (processes) account.processes = *processes;
-  account.free_bytes = info ? info->free_bytes : 0;
-  for (const device::ProcessMemory& process : account.processes) {
-    if (!process.is_self) account.other_processes_bytes += process.used_bytes;
-  }
-  // The rest of the card is what this process holds besides us: the context, libraries. Other
-  // processes are measured at another moment, so they give way first should the sum not fit.
-  const std::uint64_t known = account.reserved() + account.free_bytes;
-  const std::uint64_t rest = account.total_bytes > known ? account.total_bytes - known : 0;
-  account.other_processes_bytes = std::min(account.other_processes_bytes, rest);
-  account.outside_bytes = rest - account.other_processes_bytes;
-  return account;
+  const device::MemoryInfo unknown{.total_bytes = device_.properties().total_bytes};
+  return with_device_lines(std::move(account),
+                           info ? *info : unknown,
+                           processes ? *processes : std::vector<device::ProcessMemory>{});
 }
 
 std::shared_ptr<const OutOfMemoryReport> Allocator::report_for(const FailedRequest& request,

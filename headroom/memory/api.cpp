@@ -159,6 +159,15 @@ std::string memory_summary(WhichDevice which, bool abbreviated) {
   return memory::memory_summary(statistics_of(which), which.resolve().id().index, abbreviated);
 }
 
+memory::Account memory_account(WhichDevice which) {
+  Device& device = which.resolve();
+  if (const CachingAllocator* known = allocators().existing(device)) return known->account();
+  const auto processes = device.processes();
+  return memory::with_device_lines({.device = device.id()},
+                                   mem_get_info(device.id()),
+                                   processes ? *processes : std::vector<device::ProcessMemory>{});
+}
+
 void empty_cache() { allocators().empty_caches(); }
 
 void set_per_process_memory_fraction(double fraction, WhichDevice which) {

@@ -25,15 +25,13 @@ namespace headroom {
 class WhichDevice {
  public:
   WhichDevice() = default;
-  WhichDevice(int index) noexcept
-      : by_(By::kIndex),
-        index_(index) {}  // NOLINT(google-explicit-constructor): reads as PyTorch's argument
-  WhichDevice(device::DeviceId id) noexcept
-      : by_(By::kId),
-        id_(id) {}  // NOLINT(google-explicit-constructor): reads as PyTorch's argument
-  // Throws InvalidArgument when it names no device.
-  WhichDevice(
-      const char* name);  // NOLINT(google-explicit-constructor): reads as PyTorch's argument
+  // NOLINTBEGIN(google-explicit-constructor): they read as PyTorch's argument
+  WhichDevice(int index) noexcept : by_(By::kIndex), index_(index) {}
+  WhichDevice(device::DeviceId id) noexcept : by_(By::kId), id_(id) {}
+  // Throw InvalidArgument when it names no device.
+  WhichDevice(const char* name);
+  WhichDevice(const std::string& name) : WhichDevice(name.c_str()) {}
+  // NOLINTEND(google-explicit-constructor)
 
   // Throws InvalidArgument, listing what there is, when the device does not exist.
   [[nodiscard]] device::Device& resolve() const;
@@ -69,6 +67,8 @@ void reset_accumulated_memory_stats(WhichDevice which = {});
 // `allocated_bytes.all.current` and so on; empty for a device that nothing was allocated on yet.
 [[nodiscard]] std::map<std::string, std::int64_t> memory_stats(WhichDevice which = {});
 [[nodiscard]] std::string memory_summary(WhichDevice which = {}, bool abbreviated = false);
+// Where the bytes of the device are, in lines that add up to it.
+[[nodiscard]] memory::Account memory_account(WhichDevice which = {});
 // Gives cached memory of every device back.
 void empty_cache();
 // Throws InvalidArgument outside 0 to 1.

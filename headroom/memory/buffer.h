@@ -87,21 +87,21 @@ class Array {
  public:
   Array() = default;
   Array(Allocator& allocator, std::uint64_t size, StreamId stream = StreamId::kDefault)
-      : buffer_(allocator, bytes_for(size), stream), size_(size) {}
+      : buffer_(allocator, bytes_for(size), stream) {}
 
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return buffer_.size_bytes() / sizeof(T); }
+  [[nodiscard]] bool empty() const noexcept { return buffer_.empty(); }
   [[nodiscard]] DeviceAddress address() const noexcept { return buffer_.address(); }
   [[nodiscard]] const Buffer& buffer() const noexcept { return buffer_; }
 
   // The elements themselves, where the processor can touch them; throws InvalidArgument elsewhere.
   [[nodiscard]] std::span<T> span() const {
-    if (size_ == 0) return {};
+    if (empty()) return {};
     if (!device().properties().host_accessible) {
       throw InvalidArgument("Array::span: the processor cannot touch memory of " +
                             to_string(device().id()) + "; use copy_to");
     }
-    return {reinterpret_cast<T*>(buffer_.address()), static_cast<std::size_t>(size_)};
+    return {reinterpret_cast<T*>(buffer_.address()), static_cast<std::size_t>(size())};
   }
 
   // Copies in stream order and waits for it.
@@ -117,15 +117,12 @@ class Array {
     finish(device().copy_to_host(to.data(), buffer_.address(), to.size_bytes(), buffer_.stream()));
   }
   [[nodiscard]] std::vector<T> to_vector() const {
-    std::vector<T> out(static_cast<std::size_t>(size_));
+    std::vector<T> out(static_cast<std::size_t>(size()));
     copy_to(out);
     return out;
   }
   void record_stream(StreamId stream) const { buffer_.record_stream(stream); }
-  void reset() noexcept {
-    buffer_.reset();
-    size_ = 0;
-  }
+  void reset() noexcept { buffer_.reset(); }
 
  private:
   static std::uint64_t bytes_for(std::uint64_t size) {
@@ -137,9 +134,9 @@ class Array {
   [[nodiscard]] device::Device& device() const { return buffer_.allocator()->device(); }
 
   void check_count(const char* what, std::size_t count) const {
-    if (count != size_) {
+    if (count != size()) {
       throw InvalidArgument(std::string("Array::") + what + ": " + std::to_string(count) +
-                            " elements for an array of " + std::to_string(size_));
+                            " elements for an array of " + std::to_string(size()));
     }
   }
 
@@ -151,7 +148,6 @@ class Array {
   }
 
   Buffer buffer_;
-  std::uint64_t size_ = 0;
 };
 
 }  // namespace headroom::memory

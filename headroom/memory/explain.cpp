@@ -99,6 +99,15 @@ class Remedies {
     remedies_.push_back({std::move(action), gain_bytes, gain_bytes >= now_.missing_here});
   }
 
+  // Of live blocks. Those may be all that holds cached memory in place, so that less than what is
+  // missing can be enough; the numbers do not say which.
+  void put_live(std::string action, std::uint64_t gain_bytes) {
+    if (gain_bytes == 0) return;
+    put(std::move(action), gain_bytes);
+    remedies_.back().may_gain_more =
+        add(gain_bytes, account_.cached_hard_bytes) >= now_.missing_here;
+  }
+
   [[nodiscard]] std::uint64_t live(Category category) const {
     return account_.live_bytes[static_cast<std::size_t>(category)];
   }
@@ -157,21 +166,22 @@ class Remedies {
     const std::uint64_t kept_percent = percent(subtract(held, now_.missing_here), held);
     if (kept_percent == 0) {
       // Nothing would be left of them, so this cannot be called enough.
-      remedies_.push_back({what + "checkpoint them or use a smaller batch", held, false});
+      put_live(what + "checkpoint them or use a smaller batch", held);
+      remedies_.back().is_enough = false;
       return;
     }
     std::array<char, 32> factor{};
     std::snprintf(
         factor.data(), factor.size(), "0.%02llu", static_cast<unsigned long long>(kept_percent));
-    put(what + "checkpoint some, or batch x" + factor.data() + " if they grow with it",
-        held - share(held, kept_percent));
+    put_live(what + "checkpoint some, or batch x" + factor.data() + " if they grow with it",
+             held - share(held, kept_percent));
   }
 
   void from_optimizer_state() {
     const std::uint64_t held = live(Category::kOptimizerState);
-    put("move optimizer state (" + format_bytes(held) +
-            ") to the host, or keep it in 8 bits (a quarter of 32-bit state)",
-        held);
+    put_live("move optimizer state (" + format_bytes(held) +
+                 ") to the host, or keep it in 8 bits (a quarter of 32-bit state)",
+             held);
   }
 
   void from_the_largest_category() {
@@ -179,15 +189,15 @@ class Remedies {
     const std::string held = format_bytes(*largest);
     switch (static_cast<Category>(largest - account_.live_bytes.begin())) {
       case Category::kParameter:
-        return put(
+        return put_live(
             "shard parameters (" + held + ") over two devices, or store them in half the bits",
             *largest / 2);
       case Category::kGradient:
-        return put("release gradients (" + held + ") before the next forward pass", *largest);
+        return put_live("release gradients (" + held + ") before the next forward pass", *largest);
       case Category::kWorkspace:
-        return put("limit the libraries' workspaces (" + held + ")", *largest);
+        return put_live("limit the libraries' workspaces (" + held + ")", *largest);
       case Category::kData:
-        return put("keep fewer batches of data (" + held + ") on the device", *largest);
+        return put_live("keep fewer batches of data (" + held + ") on the device", *largest);
       default:
         return;  // named above, or without a category
     }
@@ -196,7 +206,7 @@ class Remedies {
   void from_the_largest_site() {
     if (account_.sites.empty() || account_.sites.front().site.starts_with('(')) return;
     const SiteBytes& site = account_.sites.front();
-    put("look first at " + site.site + ", which holds the most", site.size_bytes);
+    put_live("look first at " + site.site + ", which holds the most", site.size_bytes);
   }
 
   // floor(100 * part / whole), at most 99, without overflow.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -78,13 +79,29 @@ std::string stacked_bar(std::span<const BarPart> parts, int width, const Termina
 }
 
 std::string legend(std::span<const BarPart> parts, const Terminal& terminal) {
-  std::string out;
+  const auto lines = legend_lines(parts, std::numeric_limits<int>::max(), terminal);
+  return lines.empty() ? "" : lines.front();
+}
+
+std::vector<std::string> legend_lines(std::span<const BarPart> parts,
+                                      int width,
+                                      const Terminal& terminal) {
+  constexpr std::string_view kGap = "   ";
+  std::vector<std::string> lines;
+  int used = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) out += "   ";
-    out += styled(fill(i, parts.size(), terminal), parts[i].tone, terminal);
-    out += " " + parts[i].label + " " + format_bytes(parts[i].value);
+    const std::string entry = styled(fill(i, parts.size(), terminal), parts[i].tone, terminal) +
+                              " " + parts[i].label + " " + format_bytes(parts[i].value);
+    const int columns = display_width(entry);
+    if (lines.empty() || columns + static_cast<int>(kGap.size()) > width - used) {
+      lines.push_back(entry);
+      used = columns;
+    } else {
+      lines.back().append(kGap).append(entry);
+      used += static_cast<int>(kGap.size()) + columns;
+    }
   }
-  return out;
+  return lines;
 }
 
 }  // namespace headroom::report

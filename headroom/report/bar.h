@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "headroom/report/terminal.h"
 
@@ -31,5 +32,10 @@ struct BarPart {
 
 // `█ used 1.5GiB   ░ free 2GiB`: the fills of stacked_bar with the values as sizes.
 [[nodiscard]] std::string legend(std::span<const BarPart> parts, const Terminal& terminal);
+
+// The same in as many lines as it takes: none is wider than `width` that has several entries.
+[[nodiscard]] std::vector<std::string> legend_lines(std::span<const BarPart> parts,
+                                                    int width,
+                                                    const Terminal& terminal);
 
 }  // namespace headroom::report

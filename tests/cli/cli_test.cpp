@@ -60,6 +60,7 @@ TEST(Cli, PrintsItsVersion) {
 
 TEST(CliGolden, Help) {
   expect_golden("help.txt", run({"--help"}).out);
+  expect_golden("help-demo.txt", run({"demo", "--help"}).out);
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
 }
 
@@ -78,7 +79,7 @@ TEST(Cli, WrongUsageIsOneLineAndTwo) {
   expect_complaint(run({""}), 2, "'' is neither a command nor a file");
   expect_complaint(run({"/"}), 2, "'/' is neither a command nor a file");
   expect_complaint(run({"devcies"}), 2, "did you mean 'devices'?");
-  expect_complaint(run({"foo"}), 2, "commands: devices");
+  expect_complaint(run({"foo"}), 2, "commands: demo, devices");
   expect_complaint(run({"devices", "--mesure"}), 2, "did you mean '--measure'?");
   expect_complaint(run({"devices", "--frobnicate"}), 2, "see 'headroom devices --help'");
   expect_complaint(run({"--jsno"}), 2, "did you mean '--json'?");
@@ -116,6 +117,37 @@ TEST(Cli, ColoursOnlyATerminal) {
   EXPECT_THAT(run({"--help", "--color=always"}).out, HasSubstr("\x1b[1m"));
   EXPECT_THAT(run({"--help"}, {.environment = {{"NO_COLOR", "1"}}, .out_is_terminal = true}).out,
               Not(HasSubstr("\x1b")));
+}
+
+// --- demo, for real --------------------------------------------------------------------------
+
+TEST(CliDemo, TakesNothingFromTheEnvironment) {
+  const ProcessResult done = run({"demo"});
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(done.err, "");
+  EXPECT_THAT(done.out, HasSubstr("out of memory: asked for 128MiB"));
+  EXPECT_THAT(done.out, HasSubstr("Next: headroom devices"));
+  const ProcessResult same =
+      run({"demo"},
+          {.environment = {{"HEADROOM_ALLOC_CONF", "no_such_key:1"},
+                           {"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"},
+                           {"HEADROOM_CPU_CAPACITY", "lots"}}});
+  EXPECT_EQ(same.exit_code, 0);
+  EXPECT_EQ(same.out, done.out);
+}
+
+TEST(CliDemo, GivesItsStepsAsJson) {
+  const ProcessResult done = run({"demo", "--json"});
+  EXPECT_EQ(done.exit_code, 0);
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["command"], "demo");
+  EXPECT_EQ(json["steps"].size(), 10U);
+}
+
+TEST(CliDemo, SaysThatItCouldNot) {
+  expect_complaint(run({"demo"}, {.out_file = "/dev/full"}), 1, "No space left on device");
+  expect_complaint(run({"demo", "now"}), 2, "unexpected argument 'now'");
 }
 
 // --- devices, for real ------------------------------------------------------------------------

@@ -110,7 +110,7 @@ TEST(DevicesView, SurvivesADeviceThatAnswersNothing) {
 
 TEST(DevicesView, SurvivesOddNumbers) {
   DeviceReport odd = sample_laptop(true);
-  odd.memory = device::MemoryInfo{.free_bytes = 5, .total_bytes = 3};  // measured apart
+  odd.account = memory::with_device_lines({}, {.free_bytes = 5, .total_bytes = 3}, {});
   odd.properties.multiprocessors = -1;
   odd.properties.hierarchy[0].instances = 0;
   odd.properties.hierarchy[1].size_bytes = UINT64_MAX;
@@ -138,7 +138,7 @@ TEST(DevicesView, ManyProcessesAreSummedUp) {
 
 TEST(DevicesJson, IsWhatTheSchemaSays) {
   DevicesReport broken = server();
-  broken.devices[0].memory.reset();
+  broken.devices[0].account.reset();
   broken.devices[0].processes.reset();
   broken.devices[0].problems = {"memory_info: the device failed"};
   for (const DevicesReport& report :
@@ -146,6 +146,17 @@ TEST(DevicesJson, IsWhatTheSchemaSays) {
     const auto json = nlohmann::json::parse(devices_json(report));
     EXPECT_THAT(schema_mismatches(schema(), json), IsEmpty());
   }
+}
+
+TEST(DevicesJson, TheLinesOfTheAccountAddUp) {
+  const auto json = nlohmann::json::parse(devices_json(server()));
+  for (const auto& device : json["devices"]) {
+    std::uint64_t sum = 0;
+    for (const auto& line : device["account"]["lines"]) sum += line.get<std::uint64_t>();
+    EXPECT_EQ(sum, device["total_bytes"]);
+    EXPECT_EQ(device["account"]["total_bytes"], device["total_bytes"]);
+  }
+  EXPECT_EQ(json["devices"][1]["account"]["lines"]["other_processes_bytes"], 82_GiB);
 }
 
 TEST(DevicesJson, TheSchemaCheckFindsMistakes) {

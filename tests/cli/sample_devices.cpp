@@ -43,10 +43,13 @@ DeviceReport sample_h200(int index, bool is_measured) {
                                    .size_bytes = 150'109'880'320,
                                    .instances = 1,
                                    .shared_by = "device"}}};
-  out.memory = device::MemoryInfo{.free_bytes = 61'203'283'968, .total_bytes = 150'109'880'320};
   out.processes = {{.pid = 4711, .used_bytes = 80_GiB, .name = "python3"},
                    {.pid = 815, .used_bytes = 2_GiB, .name = "Xorg\x1b[2J"},
                    {.pid = 9000, .used_bytes = 528_MiB, .name = "headroom", .is_self = true}};
+  out.account =
+      memory::with_device_lines({.device = out.properties.id},
+                                {.free_bytes = 61'203'283'968, .total_bytes = 150'109'880'320},
+                                *out.processes);
   out.is_measured = is_measured;
   if (is_measured) {
     set_speeds(out.properties.hierarchy, {{}, {31.2e12, 15.9}, {7.3e12, 142}, {4.36e12, 478}});
@@ -84,8 +87,10 @@ DeviceReport sample_laptop(bool is_measured) {
                                    .size_bytes = 15'872_MiB,
                                    .instances = 1,
                                    .shared_by = "machine"}}};
-  out.memory = device::MemoryInfo{.free_bytes = 7'936_MiB, .total_bytes = 7'936_MiB};
   out.processes = {{.pid = 9000, .used_bytes = 0, .name = "headroom", .is_self = true}};
+  out.account = memory::with_device_lines({.device = out.properties.id},
+                                          {.free_bytes = 7'936_MiB, .total_bytes = 7'936_MiB},
+                                          *out.processes);
   out.is_measured = is_measured;
   if (is_measured) {
     set_speeds(out.properties.hierarchy,

@@ -73,6 +73,36 @@ TEST(Account, SumsThatDoNotFitStayAtTheTop) {
   EXPECT_EQ(account.sum(), UINT64_MAX);
 }
 
+TEST(Account, WithoutAnAllocatorIsWhatTheDeviceSays) {
+  const std::vector<device::ProcessMemory> processes{
+      {.pid = 1, .used_bytes = 9_GiB, .name = "a"},
+      {.pid = 2, .used_bytes = 1_GiB, .name = "b"},
+      {.pid = 3, .used_bytes = 1_GiB, .name = "c", .is_self = true}};
+  Account account = with_device_lines({}, {.free_bytes = 4_GiB, .total_bytes = 16_GiB}, processes);
+  EXPECT_EQ(account.other_processes_bytes, 10_GiB);
+  EXPECT_EQ(account.outside_bytes, 2_GiB);  // with what the driver itself takes
+  EXPECT_EQ(account.used(), 12_GiB);
+  EXPECT_EQ(account.sum(), account.total_bytes);
+  // Asked a moment later, others may seem to hold more than there is left.
+  account = with_device_lines({}, {.free_bytes = 15_GiB, .total_bytes = 16_GiB}, processes);
+  EXPECT_EQ(account.other_processes_bytes, 1_GiB);
+  EXPECT_EQ(account.outside_bytes, 0U);
+  EXPECT_EQ(account.sum(), account.total_bytes);
+}
+
+TEST(Account, ListsItsLines) {
+  const Account account = card(4_GiB, {.cached_soft_bytes = 1_GiB});
+  std::uint64_t sum = 0;
+  std::vector<std::string> labels;
+  for (const AccountLine& line : lines(account)) {
+    labels.push_back(line.label);
+    sum += line.size_bytes;
+  }
+  EXPECT_THAT(labels, ElementsAre("live: unknown", "cached: soft, a trim returns it", "free"));
+  EXPECT_EQ(sum, account.total_bytes);
+  EXPECT_EQ(lines(Account{}).size(), 1U);
+}
+
 // --- Verdicts ------------------------------------------------------------------------------------
 
 TEST(Explain, NothingAskedFits) {
@@ -228,6 +258,22 @@ TEST(Explain, WhatHoldsTheMostIsNamed) {
   EXPECT_THAT(explain(account).remedies, ElementsAre(remedy("step/layer3", 9_GiB, true)));
 }
 
+// 8 MiB that hold 232 MiB of cached memory in place: freeing them may be enough, and may not.
+TEST(Explain, LiveBlocksMayHoldCachedMemoryInPlace) {
+  Account account = asking(128_MiB, card(0, {.cached_hard_bytes = 232_MiB}));
+  account.sites = {{"history", 8_MiB, 2}};
+  const auto is_open = [](const Explanation& explanation) {
+    const Remedy& last = explanation.remedies.back();
+    return last.action.starts_with("look first at history") && !last.is_enough &&
+           last.may_gain_more;
+  };
+  EXPECT_TRUE(is_open(explain(account)));
+  EXPECT_THAT(to_text(account), HasSubstr("empties a segment"));
+  account.cached_hard_bytes = 119_MiB;
+  EXPECT_FALSE(is_open(explain(account)));
+  EXPECT_THAT(to_text(account), Not(HasSubstr("empties a segment")));
+}
+
 TEST(Explain, HugeNumbersDoNotWrap) {
   Account account{.total_bytes = UINT64_MAX, .cached_hard_bytes = UINT64_MAX};
   account.live_bytes.fill(UINT64_MAX);
@@ -309,6 +355,8 @@ for the 3GiB needed, but not in one usable place (the largest cached block has
      finish with them; up to 20MiB, not enough alone
   6. allocate on one stream (record_stream where others read): a cached block
      serves only its own stream; up to 128MiB, not enough alone
+
+The words: docs/guide/glossary.md
 )");
 }
 

@@ -65,5 +65,16 @@ TEST(Legend, NamesTheFills) {
   EXPECT_EQ(legend(parts, {.has_color = true}), "\x1b[36m█\x1b[0m used 3MiB   ░ free 1GiB");
 }
 
+TEST(Legend, TakesAsManyLinesAsItNeeds) {
+  const std::vector<BarPart> parts{{"live", 3_MiB}, {"cached", 1_MiB}, {"free", 1_GiB}};
+  EXPECT_EQ(legend_lines(parts, 41, kUnicode),
+            (std::vector<std::string>{"█ live 3MiB   ▓ cached 1MiB   ░ free 1GiB"}));
+  EXPECT_EQ(legend_lines(parts, 40, kUnicode),
+            (std::vector<std::string>{"█ live 3MiB   ▓ cached 1MiB", "░ free 1GiB"}));
+  EXPECT_EQ(legend_lines(parts, 1, kUnicode).size(), 3U);
+  EXPECT_TRUE(legend_lines({}, 40, kUnicode).empty());
+  EXPECT_EQ(legend({}, kUnicode), "");
+}
+
 }  // namespace
 }  // namespace headroom::report

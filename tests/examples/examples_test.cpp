@@ -1,0 +1,163 @@
+// The examples, run as a user would run them. Bytes beside the words "PyTorch's" are what
+// PyTorch 2.11 gave for the same requests on an H200.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/process.h"
+
+namespace headroom {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(std::string(HEADROOM_SOURCE_DIR "/") + path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string output_of(const std::string& name) {
+  const auto done =
+      testing::run_process({.program = std::string(HEADROOM_EXAMPLES_DIR "/example_") + name});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.err, "");
+  return done.out;
+}
+
+// The numbers of the line that starts with `label`.
+std::string line(const std::string& output, const std::string& label) {
+  const std::size_t start = ("\n" + output).find("\n" + label + "  ");
+  if (start == std::string::npos) return "no line '" + label + "' in\n" + output;
+  const std::size_t from = start + label.size();
+  std::string words;
+  for (const char c : output.substr(from, output.find('\n', from) - from)) {
+    if (c != ' ') words += c;
+    if (c == ' ' && !words.empty() && words.back() != ' ') words += c;
+  }
+  return words;
+}
+
+TEST(Examples, DynamicAllocationGivesPyTorchsBytes) {
+  const std::string out = output_of("dynamic_allocation");
+  EXPECT_EQ(line(out, "before"), "allocated 0 reserved 0");
+  EXPECT_EQ(line(out, "x"), "allocated 4,194,304 reserved 20,971,520");
+  EXPECT_EQ(line(out, "y = x * 2"), "allocated 8,388,608 reserved 20,971,520");
+  EXPECT_EQ(line(out, "x freed"), "allocated 4,194,304 reserved 20,971,520");
+  EXPECT_EQ(line(out, "z = matmul(x, y)"), "allocated 83,886,080 reserved 88,080,384");
+  EXPECT_EQ(line(out, "x and y freed"), "allocated 50,331,648 reserved 88,080,384");
+}
+
+TEST(Examples, PreallocationGivesPyTorchsBytes) {
+  const std::string out = output_of("preallocation");
+  EXPECT_EQ(line(out, "dummy tensor of 10 GiB"),
+            "allocated 10,737,418,240 reserved 10,737,418,240");
+  EXPECT_EQ(line(out, "operations"), "allocated 10,782,973,440 reserved 10,791,944,192");
+  EXPECT_EQ(line(out, "dummy freed"), "allocated 45,555,200 reserved 10,791,944,192");
+}
+
+TEST(Examples, PreallocationReservesTheRest) {
+  const std::string out = output_of("preallocation");
+  EXPECT_EQ(line(out, "reserve()"), "allocated 0 reserved 12,884,901,888");
+  EXPECT_EQ(line(out, "operations, out of what is reserved"),
+            "allocated 45,555,200 reserved 12,884,901,888");
+  EXPECT_THAT(out, HasSubstr("the device was asked 0 times more\n"));
+  EXPECT_EQ(line(out, "empty_cache()"), "allocated 0 reserved 0");
+}
+
+TEST(Examples, SeveralDevicesAndTheWrongOne) {
+  const std::string out = output_of("several_devices");
+  EXPECT_EQ(line(out, "10 GiB after set_device(1)"),
+            "current meta:1 meta:0 allocated 0 meta:1 allocated 10,737,418,240");
+  EXPECT_EQ(line(out, "set_device forgotten"),
+            "current meta:0 meta:0 allocated 10,737,418,240 meta:1 allocated 0");
+  EXPECT_THAT(out, HasSubstr("out of memory on meta:0, which has 2GiB free; meta:1 has 12GiB\n"));
+  EXPECT_EQ(line(out, "allocator(1)"),
+            "current meta:0 meta:0 allocated 10,737,418,240 meta:1 allocated 10,737,418,240");
+  EXPECT_THAT(out, HasSubstr("set_device(2): meta:2 does not exist: there are two meta devices"));
+}
+
+TEST(Examples, FreeingGivesPyTorchsBytes) {
+  const std::string out = output_of("freeing");
+  const std::string one_of_two = "allocated 4,294,967,296 reserved 8,589,934,592";
+  const std::string two = "allocated 8,589,934,592 reserved 8,589,934,592";
+  EXPECT_EQ(line(out, "x, y = x.sin()"), two);
+  EXPECT_EQ(line(out, "x.reset()"), one_of_two);
+  EXPECT_EQ(line(out, "x = std::move(y)"), one_of_two);
+  EXPECT_EQ(line(out, "y = another"), two);
+  EXPECT_EQ(line(out, "x = std::move(y), over the old x"), one_of_two);
+  EXPECT_EQ(line(out, "end of scope"), "allocated 0 reserved 8,589,934,592");
+  EXPECT_EQ(line(out, "empty_cache()"), "allocated 0 reserved 0");
+  EXPECT_EQ(line(out, "empty_cache() while x is held"),
+            "allocated 4,294,967,296 reserved 4,294,967,296");
+}
+
+TEST(Examples, FragmentationIsShownAndMitigated) {
+  const std::string out = output_of("fragmentation");
+  EXPECT_THAT(out, HasSubstr("active.all.current = 2\n  4MiB at 56MiB of a segment of 120MiB\n"));
+  EXPECT_THAT(line(out, "defaults"), HasSubstr("fragmentation: the device has 16MiB free"));
+  for (const char* what : {"in four pieces",
+                           "max_split_size_mb:64",
+                           "expandable_segments:True",
+                           "empty_cache() in between"}) {
+    EXPECT_THAT(line(out, what), MatchesRegex("fits, reserved [0-9]+MiB")) << what;
+  }
+}
+
+TEST(Examples, QuickCheckAnswersTheQuestion) {
+  const std::string out = output_of("quick_check");
+  EXPECT_EQ(line(out, "tensor freed"), "allocated 0 reserved 67,108,864 device used 67,108,864");
+  EXPECT_THAT(out, HasSubstr("the answer is b: 64MiB are cached\n"));
+  EXPECT_EQ(line(out, "empty_cache()"), "allocated 0 reserved 0 device used 0");
+}
+
+TEST(Examples, FractionLimitSaysWhatToRaiseItTo) {
+  const std::string out = output_of("fraction_limit");
+  EXPECT_THAT(out, HasSubstr("reserved 60GiB of a limit of 64GiB\n"));
+  EXPECT_THAT(out, HasSubstr("raise the limit of 64GiB to at least 70GiB"));
+  EXPECT_THAT(out, HasSubstr("without the limit: allocated 70GiB\n"));
+  EXPECT_THAT(out, HasSubstr("must be from 0 to 1, not 1.5"));
+}
+
+TEST(Examples, TheGuideRuns) {
+  const std::string out = output_of("guide");
+  EXPECT_THAT(out, HasSubstr("weights[0] = 0.5\nshortage: the device has 80GiB free"));
+  EXPECT_THAT(out, HasSubstr("limit 40GiB\npending 0B\n"));
+  EXPECT_THAT(out, HasSubstr("step/layer3 16MiB\npeak 16MiB\nmemory of cpu:0\n"));
+  EXPECT_THAT(out, HasSubstr("segments taken: 1\n"));
+}
+
+// Line by line, so that the guide may leave some out.
+TEST(Examples, TheGuidesSnippetsCompile) {
+  const std::string program = text_of("examples/guide.cpp");
+  std::istringstream guide(text_of("docs/guide/memory.md"));
+  bool is_code = false;
+  int lines = 0;
+  for (std::string line; std::getline(guide, line);) {
+    if (line.starts_with("```")) {
+      is_code = line == "```cpp";
+    } else if (is_code) {
+      EXPECT_THAT(program, HasSubstr(line + "\n"));
+      ++lines;
+    }
+  }
+  EXPECT_GT(lines, 20);
+}
+
+TEST(Examples, AreAllListedInTheirReadme) {
+  const std::filesystem::path folder = HEADROOM_SOURCE_DIR "/examples";
+  const std::string readme = text_of("examples/README.md");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() != ".cpp") continue;
+    EXPECT_THAT(readme, HasSubstr("(" + name + ")"));
+  }
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,207 @@
+// PyTorch's names over the process's own allocators. Those live as long as the process, so each
+// test takes devices of its own: meta devices with indices nobody else uses.
+#include "headroom/memory/api.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/base/error.h"
+#include "headroom/device/meta/meta_device.h"
+#include "headroom/device/registry.h"
+#include "headroom/memory/buffer.h"
+
+namespace headroom {
+namespace {
+
+using ::testing::ExitedWithCode;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
+
+using memory::Buffer;
+using memory::OutOfMemory;
+
+// A new card in the registry, current until the end of the test.
+class Api : public ::testing::Test {
+ protected:
+  Api() : card_(add_card()) { set_device(card_); }
+  ~Api() override { set_device("cpu:0"); }
+
+  static device::DeviceId add_card() {
+    static int next = 0;
+    return device::registry()
+        .add(device::MetaDevice::create({.index = next++, .capacity_bytes = 16_GiB}))
+        .id();
+  }
+
+  device::DeviceId card_;
+};
+
+TEST_F(Api, NothingIsAllocatedAtFirst) {
+  EXPECT_EQ(memory_allocated(), 0U);
+  EXPECT_EQ(memory_reserved(), 0U);
+  EXPECT_EQ(max_memory_allocated(), 0U);
+  EXPECT_EQ(max_memory_reserved(), 0U);
+  EXPECT_THAT(memory_stats(), IsEmpty());
+  EXPECT_THAT(memory_summary(), HasSubstr("PyTorch CUDA memory summary"));
+  EXPECT_EQ(mem_get_info().free_bytes, 16_GiB);
+  EXPECT_EQ(mem_get_info().total_bytes, 16_GiB);
+  EXPECT_EQ(memory_account().sum(), 16_GiB);
+  EXPECT_EQ(memory_account().used(), 0U);
+  EXPECT_THAT(memory_stats(), IsEmpty());  // asking makes no allocator
+}
+
+TEST_F(Api, CountsAsTorchCudaDoes) {
+  Buffer kept(allocator(), 4_MiB);
+  {
+    const Buffer passing(allocator(), 8_MiB);
+    EXPECT_EQ(memory_allocated(), 12_MiB);
+  }
+  EXPECT_EQ(memory_allocated(), 4_MiB);
+  EXPECT_EQ(memory_reserved(), 20_MiB);
+  EXPECT_EQ(max_memory_allocated(), 12_MiB);
+  EXPECT_EQ(memory_stats().at("allocated_bytes.all.peak"), 12 << 20);
+  EXPECT_EQ(memory_stats().at("active.all.current"), 1);
+  EXPECT_EQ(mem_get_info().free_bytes, 16_GiB - 20_MiB);
+  EXPECT_EQ(memory_account().cached(), 16_MiB);
+  EXPECT_EQ(memory_account().sum(), 16_GiB);
+  reset_peak_memory_stats();
+  EXPECT_EQ(max_memory_allocated(), 4_MiB);
+  EXPECT_EQ(max_memory_reserved(), 20_MiB);
+  reset_accumulated_memory_stats();
+  EXPECT_EQ(memory_stats().at("allocated_bytes.all.allocated"), 0);
+  EXPECT_LT(memory_summary({}, true).size(), memory_summary().size());
+  kept.reset();
+  empty_cache();
+  EXPECT_EQ(memory_reserved(), 0U);
+}
+
+TEST_F(Api, EmptyCacheEmptiesEveryDevice) {
+  const device::DeviceId other = add_card();
+  { const Buffer here(allocator(), 4_MiB), there(allocator(other), 4_MiB); }
+  EXPECT_EQ(memory_reserved(), 20_MiB);
+  EXPECT_EQ(memory_reserved(other), 20_MiB);
+  empty_cache();
+  EXPECT_EQ(memory_reserved(), 0U);
+  EXPECT_EQ(memory_reserved(other), 0U);
+}
+
+// --- Which device --------------------------------------------------------------------------------
+
+TEST_F(Api, ADeviceCanBeNamedInManyWays) {
+  const Buffer block(allocator(), 4_MiB);
+  const std::string name = to_string(card_);
+  EXPECT_EQ(memory_allocated(), 4_MiB);
+  EXPECT_EQ(memory_allocated(card_.index), 4_MiB);  // of the current kind
+  EXPECT_EQ(memory_allocated(card_), 4_MiB);
+  EXPECT_EQ(memory_allocated(name.c_str()), 4_MiB);
+  EXPECT_EQ(memory_allocated(name), 4_MiB);
+  EXPECT_EQ(&allocator(), &allocator(name));
+  EXPECT_EQ(&allocator().device(), *device::registry().find(card_));
+  set_device("cpu");
+  EXPECT_EQ(memory_allocated(0), memory_allocated("cpu:0"));
+  EXPECT_EQ(memory_allocated(card_), 4_MiB);
+}
+
+TEST_F(Api, AWrongDeviceIsRefusedAndChangesNothing) {
+  EXPECT_THAT([] { set_device(4711); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("meta:4711 does not exist")));
+  EXPECT_THAT([] { set_device("tpu"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("'tpu' names no device")));
+  EXPECT_THAT([] { (void)memory_allocated("cpu:63"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("HEADROOM_CPU_DEVICES=64")));
+  EXPECT_THROW(set_device(-1), InvalidArgument);
+  EXPECT_THROW((void)allocator(""), InvalidArgument);
+  EXPECT_THROW((void)memory_account(std::string("meta:")), InvalidArgument);
+  EXPECT_EQ(current_device(), card_);
+}
+
+TEST_F(Api, CountsTheDevicesOfTheCurrentKind) {
+  const int cards = device_count();
+  EXPECT_EQ(cards, device::registry().count(device::DeviceKind::kMeta));
+  (void)add_card();
+  EXPECT_EQ(device_count(), cards + 1);
+  set_device("cpu");
+  EXPECT_EQ(device_count(), device::registry().count(device::DeviceKind::kCpu));
+}
+
+TEST_F(Api, EachThreadHasItsOwnCurrentDevice) {
+  const device::DeviceId other = add_card();
+  std::thread([&] {
+    EXPECT_EQ(current_device().kind, device::DeviceKind::kCpu);  // no GPU: where threads start
+    set_device(other);
+    EXPECT_EQ(current_device(), other);
+  }).join();
+  EXPECT_EQ(current_device(), card_);
+}
+
+// --- Limits and settings -------------------------------------------------------------------------
+
+TEST_F(Api, AFractionBoundsTheProcess) {
+  set_per_process_memory_fraction(0.25);
+  EXPECT_EQ(get_per_process_memory_fraction(), 0.25);
+  const Buffer held(allocator(), 3_GiB);
+  EXPECT_THAT([] { Buffer(allocator(), 2_GiB); },
+              ThrowsMessage<OutOfMemory>(HasSubstr("raise the limit of 4GiB to at least 5GiB")));
+  EXPECT_EQ(memory_stats().at("num_ooms"), 1);
+  for (const double wrong : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT([wrong] { set_per_process_memory_fraction(wrong); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("must be from 0 to 1")));
+  }
+  EXPECT_EQ(get_per_process_memory_fraction(), 0.25);
+  const device::DeviceId other = add_card();
+  EXPECT_EQ(get_per_process_memory_fraction(other), 1.0);  // a device's own
+  set_per_process_memory_fraction(1.0, card_);
+  const Buffer more(allocator(), 2_GiB);
+}
+
+TEST_F(Api, SettingsReachEveryAllocatorAlsoLaterOnes) {
+  (void)allocator();
+  set_allocator_settings("expandable_segments:True");
+  const Buffer here(allocator(), 4_MiB);
+  const Buffer later(allocator(add_card()), 4_MiB);
+  EXPECT_TRUE(here.allocator()->segments().at(0).is_expandable);
+  EXPECT_TRUE(later.allocator()->segments().at(0).is_expandable);
+
+  EXPECT_THAT([] { set_allocator_settings("expandable_segments:False,max_splitsize_mb:64"); },
+              ThrowsMessage<InvalidArgument>(StartsWith("set_allocator_settings: ")));
+  const Buffer still(allocator(add_card()), 4_MiB);  // nothing of it was taken
+  EXPECT_TRUE(still.allocator()->segments().at(0).is_expandable);
+  set_allocator_settings("expandable_segments:False");
+  const Buffer after(allocator(add_card()), 4_MiB);
+  EXPECT_FALSE(after.allocator()->segments().at(0).is_expandable);
+}
+
+// The environment is read once, so each case is a process of its own.
+int exit_with_settings(const char* variable, const char* value) {
+  setenv(variable, value, 1);
+  try {
+    device::registry().add(device::MetaDevice::create({.index = 1000}));
+    const Buffer block(allocator("meta:1000"), 4_MiB);
+    return block.allocator()->segments().at(0).is_expandable ? 10 : 11;
+  } catch (const InvalidArgument& error) {
+    std::fputs(error.what(), stderr);
+    return 12;
+  }
+}
+
+TEST(ApiDeathTest, TheEnvironmentSetsUpTheAllocators) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [](const char* variable, const char* value) {
+    std::exit(exit_with_settings(variable, value));
+  };
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "");
+  EXPECT_EXIT(run("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "");
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", ""), ExitedWithCode(11), "");
+  EXPECT_EXIT(
+      run("HEADROOM_ALLOC_CONF", "expandable:True"), ExitedWithCode(12), "HEADROOM_ALLOC_CONF");
+}
+
+}  // namespace
+}  // namespace headroom
