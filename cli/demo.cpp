@@ -1,5 +1,7 @@
 #include "cli/demo.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -80,12 +82,15 @@ class Scene {
 
   [[nodiscard]] DemoStep look(std::string name, std::string sentence) const {
     const auto allocated = allocator_.statistics().allocated_bytes.all.current;
+    // Not by address, for where the system puts a segment differs from run to run.
+    auto segments = allocator_.segments();
+    std::ranges::stable_sort(segments, std::ranges::greater{}, &memory::SegmentInfo::size_bytes);
     return {.name = std::move(name),
             .sentence = std::move(sentence),
             .settings = settings_,
             .allocated_bytes = static_cast<std::uint64_t>(allocated),
             .account = allocator_.account(),
-            .segments = allocator_.segments()};
+            .segments = std::move(segments)};
   }
 
  private:

@@ -21,7 +21,7 @@ struct DemoStep {
   std::string settings;  // of the allocator; empty are the defaults
   std::uint64_t allocated_bytes = 0;
   memory::Account account{};
-  // How the reserved memory is divided; drawn where that is the point.
+  // How the reserved memory is divided, largest first; drawn where that is the point.
   std::vector<memory::SegmentInfo> segments{};
   bool shows_segments = false;
   // Of the request that failed in this step.

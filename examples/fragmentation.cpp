@@ -26,6 +26,7 @@ struct Program {
     held.clear();
     if (empties_cache) allocator.empty_cache();
     std::vector<memory::Buffer> pieces;
+    pieces.reserve(kPieces);
     for (int i = 0; i < kPieces; ++i) pieces.emplace_back(allocator, 4_MiB);
     held.push_back(std::move(pieces[14]));
     held.push_back(std::move(pieces[44]));

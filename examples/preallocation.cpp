@@ -20,9 +20,9 @@ void show(const char* what) {
 
 // a @ b, and the workspace of PyTorch's matrix product.
 struct Operations {
-  memory::Array<float> a{allocator(), 1000 * 1000};
-  memory::Array<float> b{allocator(), 1000 * 1000};
-  memory::Array<float> c{allocator(), 1000 * 1000};
+  memory::Array<float> a{allocator(), 1'000'000};
+  memory::Array<float> b{allocator(), 1'000'000};
+  memory::Array<float> c{allocator(), 1'000'000};
   memory::Buffer workspace{allocator(), 32_MiB};
 };
 

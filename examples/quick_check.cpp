@@ -25,7 +25,7 @@ void show(const char* what) {
 int main() {
   set_device("cpu");
   show("before");
-  memory::Array<float> tensor(allocator(), 16 * 1024 * 1024);
+  memory::Array<float> tensor(allocator(), 16'777'216);  // 64 MiB
   show("tensor");
   tensor.reset();
   show("tensor freed");

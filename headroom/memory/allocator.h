@@ -283,7 +283,7 @@ class PeakScope {
 
  private:
   friend class Allocator;
-  Allocator::Peaks read() const;
+  [[nodiscard]] Allocator::Peaks read() const;
 
   Allocator& allocator_;
   Allocator::Peaks peaks_{};

@@ -60,7 +60,7 @@ class Allocators {
     return std::move(parsed->config);
   }
 
-  CachingAllocator* find(const Device& device) const {
+  [[nodiscard]] CachingAllocator* find(const Device& device) const {
     for (const auto& allocator : allocators_) {
       if (&allocator->device() == &device) return allocator.get();
     }
