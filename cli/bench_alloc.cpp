@@ -192,6 +192,7 @@ AllocCase run_case(const Workload& workload,
   const auto pairs = std::max<std::uint64_t>(
       1, static_cast<std::uint64_t>(static_cast<double>(options.pairs) * workload.share));
   std::vector<std::vector<Step>> steps;
+  steps.reserve(static_cast<std::size_t>(threads));
   for (int t = 0; t < threads; ++t) {
     steps.push_back(draw_steps(workload, pairs, static_cast<unsigned>(t + 1)));
   }
@@ -199,6 +200,7 @@ AllocCase run_case(const Workload& workload,
   std::vector<std::vector<double>> ratios(subjects.size());
   for (int round = 0; round < options.rounds + 1; ++round) {
     std::vector<double> now;
+    now.reserve(subjects.size());
     for (const auto& subject : subjects) now.push_back(measure(*subject, workload, steps));
     if (round == 0) continue;  // the first warms up
     for (std::size_t i = 0; i < subjects.size(); ++i) {

@@ -88,7 +88,8 @@ struct DeviceStatus {
   friend bool operator==(const DeviceStatus& a, StatusCode b) noexcept { return a.code == b; }
 };
 
-// One line: `allocate_segment: past the device's capacity (found 3GiB, bound 2GiB)`.
+// One line: `allocate_segment: out of memory: past the device's capacity (3,221,225,472 against
+// 2,147,483,648)`.
 [[nodiscard]] std::string to_string(const DeviceStatus& status);
 
 template <class T>

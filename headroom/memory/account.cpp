@@ -152,7 +152,7 @@ std::string asked_text(const Account& account) {
 }
 
 std::string_view effect(const Remedy& remedy) {
-  if (remedy.is_enough) return ", enough by itself";
+  if (remedy.is_enough) return ", which would be enough";
   return remedy.may_gain_more ? ", more where it empties a segment" : ", not enough alone";
 }
 

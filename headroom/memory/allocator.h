@@ -1,10 +1,10 @@
 // Allocator: every byte of a device goes through one.
 //
 //   memory::CachingAllocator allocator(device);
-//   DeviceAddress block = allocator.allocate(3_MiB);            // throws OutOfMemory, with a
-//   report if (auto more = allocator.try_allocate(1_GiB)) ...           // or a value
-//   allocator.record_stream(block, copy_stream);                 // copy_stream reads it too
-//   allocator.free(block);                                       // reused when both are done
+//   DeviceAddress block = allocator.allocate(3_MiB);     // throws OutOfMemory, with its report
+//   if (auto more = allocator.try_allocate(1_GiB)) ...    // or a value
+//   allocator.record_stream(block, copy_stream);          // copy_stream reads it too
+//   allocator.free(block);                                // reused when both are done
 //
 // This class is the shell that both allocators share: limits, statistics, peaks, categories,
 // events, callbacks, the account and the out-of-memory report are written here, once. What is left

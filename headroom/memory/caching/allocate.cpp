@@ -188,7 +188,7 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<std::
     grown = grow(lock, request, /*is_retry=*/false);
   }
   if (grown.outcome == Growth::kNoRoom && !is_capturing()) {
-    release_cached(std::nullopt);
+    release_cached();
     grown = grow(lock, request, /*is_retry=*/true);
   }
   return grown;

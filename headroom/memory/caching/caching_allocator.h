@@ -148,7 +148,7 @@ class CachingAllocator final : public Allocator {
   bool wait_for_stream(StreamId stream) noexcept;
   bool release_segment(Block& block);
   void release_pool_blocks(BlockPool& pool);
-  void release_cached(std::optional<PoolId> only);
+  void release_cached();
   std::uint64_t release_everything();
   [[nodiscard]] bool release_available(const Request& request);
   void collect_garbage();

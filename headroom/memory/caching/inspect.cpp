@@ -173,9 +173,8 @@ std::optional<std::string> check_neighbours(const internal::Block& block) {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<std::string> CachingAllocator::check_core_invariants() const {
+// What the blocks themselves add up to, counted by walking them.
+struct Tally {
   std::int64_t reserved = 0;
   std::int64_t active = 0;
   std::int64_t allocated = 0;
@@ -184,9 +183,8 @@ std::optional<std::string> CachingAllocator::check_core_invariants() const {
   std::int64_t splits = 0;
   std::int64_t split_bytes = 0;
   std::int64_t segments = 0;
-  std::optional<std::string> problem;
-  for_each_block([&](const Block& block) {
-    if (!problem) problem = check_neighbours(block);
+
+  void add(const internal::Block& block) {
     const auto size = static_cast<std::int64_t>(block.size);
     const BlockState state = state_of(block);
     if (block.is_mapped) reserved += size;
@@ -203,40 +201,69 @@ std::optional<std::string> CachingAllocator::check_core_invariants() const {
       ++splits;
       split_bytes += size;
     }
-  });
-  if (problem) return problem;
-  for_each_pool([&](const BlockPool& pool) {
-    for (const auto& [stream, index] : pool.free) {
-      if (auto broken = index.check_invariants()) problem = broken;
-      index.for_each([&](const internal::FreeKey& key) {
-        const Block& block = *key.block;
-        if (block.pool != &pool || block.index != &index || block.stream != stream ||
-            !block.is_free() || !block.is_mapped || key.size != block.size ||
-            key.address != block.address) {
-          problem = "the free index holds a block that is not free, not its own, or filed wrongly";
-        }
-      });
+  }
+
+  [[nodiscard]] std::optional<std::string> check(const Statistics& stats) const {
+    struct Claim {
+      std::int64_t counted;
+      const Stat& stat;
+      const char* problem;
+    };
+    for (const Claim& claim :
+         {Claim{reserved, stats.reserved_bytes.all, "reserved is not the sum of the segments"},
+          Claim{active, stats.active_bytes.all, "active is not the sum of its blocks"},
+          Claim{allocated, stats.allocated_bytes.all, "allocated is not the sum of its blocks"},
+          Claim{requested, stats.requested_bytes.all, "requested is not the sum of its blocks"},
+          Claim{held, stats.allocation.all, "the count of allocations is wrong"},
+          Claim{segments, stats.segment.all, "the count of segments is wrong"},
+          Claim{splits, stats.inactive_split.all, "the count of inactive splits is wrong"},
+          Claim{split_bytes, stats.inactive_split_bytes.all, "inactive_split_bytes is wrong"}}) {
+      if (claim.counted != claim.stat.current) return claim.problem;
     }
-    for (const internal::UnmappedKey& key : pool.unmapped) {
-      if (key.block->is_mapped || key.address != key.block->address) {
-        problem = "the unmapped set holds a block that is mapped or filed wrongly";
-      }
+    return std::nullopt;
+  }
+};
+
+std::optional<std::string> check_index(const BlockPool& pool,
+                                       StreamId stream,
+                                       const internal::FreeIndex& index) {
+  std::optional<std::string> problem = index.check_invariants();
+  index.for_each([&](const internal::FreeKey& key) {
+    const internal::Block& block = *key.block;
+    const bool is_filed = block.pool == &pool && block.index == &index && block.stream == stream &&
+                          key.size == block.size && key.address == block.address;
+    if (!is_filed || !block.is_free() || !block.is_mapped) {
+      problem = "the free index holds a block that is not free, not its own, or filed wrongly";
     }
   });
-  if (problem) return problem;
-  if (reserved != stats_.reserved_bytes.all.current)
-    return "reserved is not the sum of the segments";
-  if (active != stats_.active_bytes.all.current) return "active is not the sum of its blocks";
-  if (allocated != stats_.allocated_bytes.all.current)
-    return "allocated is not the sum of its blocks";
-  if (requested != stats_.requested_bytes.all.current)
-    return "requested is not the sum of its blocks";
-  if (held != stats_.allocation.all.current) return "the count of allocations is wrong";
-  if (segments != stats_.segment.all.current) return "the count of segments is wrong";
-  if (splits != stats_.inactive_split.all.current) return "the count of inactive splits is wrong";
-  if (split_bytes != stats_.inactive_split_bytes.all.current)
-    return "inactive_split_bytes is wrong";
+  return problem;
+}
+
+std::optional<std::string> check_pool(const BlockPool& pool) {
+  for (const auto& [stream, index] : pool.free) {
+    if (auto problem = check_index(pool, stream, index)) return problem;
+  }
+  for (const internal::UnmappedKey& key : pool.unmapped) {
+    if (key.block->is_mapped || key.address != key.block->address) {
+      return "the unmapped set holds a block that is mapped or filed wrongly";
+    }
+  }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> CachingAllocator::check_core_invariants() const {
+  std::optional<std::string> problem;
+  Tally tally;
+  for_each_block([&](const Block& block) {
+    if (!problem) problem = check_neighbours(block);
+    tally.add(block);
+  });
+  for_each_pool([&](const BlockPool& pool) {
+    if (!problem) problem = check_pool(pool);
+  });
+  return problem ? problem : tally.check(stats_);
 }
 
 // --- Restoring -----------------------------------------------------------------------------------

@@ -288,11 +288,10 @@ void CachingAllocator::release_pool_blocks(BlockPool& pool) {
   }
 }
 
-// All cached memory of the default pools and of the private pools nobody needs, or of one private
-// pool only.
-void CachingAllocator::release_cached(std::optional<PoolId> only) {
+// All cached memory of the default pools and of the private pools nobody needs.
+void CachingAllocator::release_cached() {
   internal::CachingState& s = *state_;
-  if (!only && !is_capturing()) {
+  if (!is_capturing()) {
     ++stats_.num_sync_all_streams;
     wait_for_pending();
     release_pool_blocks(s.large);
@@ -300,7 +299,7 @@ void CachingAllocator::release_cached(std::optional<PoolId> only) {
   }
   for (auto it = s.private_pools.begin(); it != s.private_pools.end();) {
     internal::PrivatePool& pool = *it->second;
-    if (pool.use_count > 0 || (only && pool.id != *only)) {
+    if (pool.use_count > 0) {
       ++it;
       continue;
     }
@@ -318,7 +317,7 @@ void CachingAllocator::release_cached(std::optional<PoolId> only) {
 std::uint64_t CachingAllocator::release_everything() {
   const std::uint64_t before = reserved_bytes();
   release_empty_segments();
-  release_cached(std::nullopt);
+  release_cached();
   return before - reserved_bytes();
 }
 
