@@ -91,6 +91,10 @@ class FreeIndex {
   void insert(const FreeKey& key) noexcept {
     if (chunks_.empty()) {
       chunks_.push_back(take_spare());
+      chunks_.front()->keys[0] = key;
+      chunks_.front()->count = 1;
+      size_ = 1;
+      return;
     }
     Position position = find_first_not_below(key);
     if (position.chunk == chunks_.size()) {
