@@ -371,6 +371,7 @@ class Generator {
     capacity_ = sequence.capacity_bytes;
     spread_ = pick<std::uint64_t>({512, 1_MiB, 24_MiB, capacity_ / 2});
     live_target_ = pick<std::size_t>({4, 12, 40});
+    if (one_in(20)) live_target_ = 300;  // more free blocks than one chunk of an index holds
     if (!one_in(4)) add(OpKind::kConfigure, {random_() % 1'000'000});
     if (one_in(3)) add(OpKind::kLimit, {any_limit()});
     while (ops_.size() < length_) step();
