@@ -554,8 +554,14 @@ std::uint64_t NaiveModel::trim(std::uint64_t keep_bytes) {
   const std::uint64_t before = used_bytes();
   wait_for_all();
   std::vector<std::pair<std::uint64_t, DeviceAddress>> candidates;
-  for (const bool small : {false, true}) {
-    for (const Place place : free_blocks({.is_small = small}, std::nullopt)) {
+  std::vector<Pool> pools{{.is_small = false}, {.is_small = true}};
+  for (const PrivatePool& pool : private_pools_) {
+    if (pool.users > 0) continue;
+    pools.push_back({.id = pool.id, .is_small = true});
+    pools.push_back({.id = pool.id, .is_small = false});
+  }
+  for (const Pool& pool : pools) {
+    for (const Place place : free_blocks(pool, std::nullopt)) {
       if (segment_of(place).page > 0 || !is_split(place)) {
         candidates.emplace_back(at(place).size, at(place).address);
       }
