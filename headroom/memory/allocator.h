@@ -179,6 +179,7 @@ class Allocator {
     std::uint64_t cached_private_bytes = 0;  // of the above, in private pools
     std::uint64_t largest_cached_bytes = 0;
     bool is_expandable = false;
+    std::optional<std::uint64_t> expandable_reserve_bytes{};  // of a segment, where configured
   };
   struct LiveBlock {
     std::uint64_t requested_bytes = 0;
@@ -221,7 +222,7 @@ class Allocator {
   virtual void do_release_pool(PoolId id) = 0;
   // A share of the device in bytes; nothing when it means no bound.
   [[nodiscard]] virtual std::optional<std::uint64_t> limit_for_fraction(double fraction) const;
-  // PyTorch's message for a failure.
+  // PyTorch's message for a failure. Called without mutex_.
   [[nodiscard]] virtual std::string pytorch_text(const Account& account,
                                                  const CoreAccount& core,
                                                  const FailedRequest& request) const = 0;

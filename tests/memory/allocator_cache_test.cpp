@@ -123,6 +123,18 @@ TYPED_TEST(AllocatorCache, TrimUnmapsExpandablePages) {
   EXPECT_EQ(this->size_of(held), 4_MiB);
 }
 
+TYPED_TEST(AllocatorCache, TrimReachesPoolsThatAreReleased) {
+  CachingAllocator& allocator = this->allocator();
+  const PoolId pool = allocator.new_pool_id();
+  allocator.begin_allocate_to_pool(pool, nullptr);
+  allocator.free(allocator.allocate(30_MiB));
+  allocator.end_allocate_to_pool(pool);
+  EXPECT_EQ(allocator.trim(1_MiB), 0U) << "the pool is still needed";
+  allocator.release_pool(pool);
+  EXPECT_EQ(allocator.trim(1_MiB), 30_MiB);
+  EXPECT_EQ(this->reserved(), 0U);
+}
+
 TYPED_TEST(AllocatorCache, TrimWaitsForPendingFrees) {
   CachingAllocator& allocator = this->allocator();
   const StreamId side = this->new_stream();

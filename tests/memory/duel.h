@@ -33,6 +33,10 @@ enum class OpKind : char {
   kEndCapture = 'u',    //
 };
 
+// How many streams (0 is the default one) and pools the operations name.
+inline constexpr std::uint64_t kStreams = 4;
+inline constexpr std::uint64_t kPools = 3;
+
 struct Op {
   OpKind kind = OpKind::kProcess;
   std::array<std::uint64_t, 4> args{};

@@ -89,7 +89,8 @@ std::optional<BlockInfo> CachingAllocator::find_block_locked(DeviceAddress addre
 }
 
 Allocator::CoreAccount CachingAllocator::core_account(StreamId stream) const {
-  CoreAccount account{.is_expandable = state_->config.expandable_segments};
+  CoreAccount account{.is_expandable = state_->config.expandable_segments,
+                      .expandable_reserve_bytes = state_->config.expandable_reserve_bytes};
   for_each_pool([&](const BlockPool& pool) {
     pool.for_each_free([&](const internal::FreeKey& key) {
       const Block& block = *key.block;
@@ -117,7 +118,7 @@ std::string CachingAllocator::pytorch_text(const Account& account,
   return pytorch_message(account,
                          {.version = state_->version,
                           .private_cached_bytes = core.cached_private_bytes,
-                          .expandable_reserve_bytes = state_->config.expandable_reserve_bytes});
+                          .expandable_reserve_bytes = core.expandable_reserve_bytes});
 }
 
 std::vector<Allocator::LiveBlock> CachingAllocator::live_blocks() const {

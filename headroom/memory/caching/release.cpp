@@ -336,12 +336,19 @@ std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
   };
   wait_for_pending();
   std::vector<Block*> candidates;
-  for (BlockPool* pool : {&state_->large, &state_->small}) {
-    pool->for_each_free([&](const internal::FreeKey& key) {
+  const auto collect = [&](const BlockPool& pool) {
+    pool.for_each_free([&](const internal::FreeKey& key) {
       if (key.block->expandable != nullptr || !key.block->is_split()) {
         candidates.push_back(key.block);
       }
     });
+  };
+  collect(state_->large);
+  collect(state_->small);
+  for (const auto& [id, pool] : state_->private_pools) {
+    if (pool->use_count > 0) continue;
+    collect(pool->small);
+    collect(pool->large);
   }
   // The largest first: the fewest calls of the device for the bytes.
   std::ranges::stable_sort(
