@@ -115,11 +115,11 @@ class Remedies {
   void from_the_cache() {
     put("call empty_cache (or trim): it returns whole cached segments to the device",
         account_.cached_soft_bytes);
-    put(account_.is_expandable
-            ? "use the paged allocator, which moves free pages to where they are needed"
-            : "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use the paged allocator: "
-              "cached memory beside live blocks becomes usable",
-        account_.cached_hard_bytes);
+    if (!account_.is_expandable) {
+      put("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside live blocks "
+          "becomes usable",
+          account_.cached_hard_bytes);
+    }
     put("synchronize before allocating: freed blocks wait for other streams to finish with them",
         account_.pending_bytes);
     put("allocate on one stream (record_stream where others read): a cached block serves only its "

@@ -204,8 +204,7 @@ TEST(Explain, EachKindOfCachedMemoryHasItsRemedy) {
 TEST(Explain, ExpandableSegmentsAreNotAdvisedTwice) {
   Account account = asking(1_GiB, card(0, {.cached_hard_bytes = 2_GiB}));
   account.is_expandable = true;
-  EXPECT_THAT(explain(account).remedies,
-              ElementsAre(remedy("use the paged allocator", 2_GiB, true)));
+  EXPECT_THAT(explain(account).remedies, IsEmpty());
   EXPECT_THAT(to_text(account), Not(HasSubstr("expandable_segments:True")));
 }
 
@@ -342,15 +341,14 @@ live, by site
 fragmentation: the device has 2GiB free and 1.12GiB is cached, enough together
 for the 3GiB needed, but not in one usable place (the largest cached block has
 300MiB)
-  1. set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use the paged
-     allocator: cached memory beside live blocks becomes usable; up to 1GiB,
-     enough by itself
+  1. set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside
+     live blocks becomes usable; up to 1GiB, which would be enough
   2. end other processes on the device: 4711 (python) has 1GiB; up to 1GiB,
-     enough by itself
+     which would be enough
   3. shrink activations (6GiB): checkpoint some, or batch x0.83 if they grow
-     with it; up to 1.02GiB, enough by itself
+     with it; up to 1.02GiB, which would be enough
   4. look first at step/forward/layer3/attention/softmax, which holds the most;
-     up to 5GiB, enough by itself
+     up to 5GiB, which would be enough
   5. synchronize before allocating: freed blocks wait for other streams to
      finish with them; up to 20MiB, not enough alone
   6. allocate on one stream (record_stream where others read): a cached block
