@@ -80,7 +80,7 @@ TYPED_TEST(DeviceThreads, SegmentsOfThreadsAreApart) {
     if (!device.release_stream(stream)) ++wrong;
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_TRUE(this->has_free(before));
 }
 
 TYPED_TEST(DeviceThreads, MappingsOfThreadsAreApart) {
@@ -104,7 +104,7 @@ TYPED_TEST(DeviceThreads, MappingsOfThreadsAreApart) {
     }
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(this->free_bytes(), before);
+  EXPECT_TRUE(this->has_free(before));
   EXPECT_TRUE(worked(device.release_addresses(range)));
 }
 

@@ -1,5 +1,6 @@
 // The backends that the device suite runs on. A new one is a struct like MetaBackend and a line in
-// AllBackends; it then also runs inside a FaultDevice.
+// AllBackends; it then also runs inside a FaultDevice. A program of tests that needs a GPU defines
+// HEADROOM_TEST_CUDA and gets the cuda backend instead of those that run everywhere.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/cuda/cuda_device.h"
 #include "headroom/device/fault_device.h"
 #include "headroom/device/meta/meta_device.h"
 
@@ -47,6 +49,7 @@ struct MetaBackend {
   static std::string name() { return "Meta"; }
   static constexpr bool kCanReadBack = false;      // copies bring values
   static constexpr bool kHasExactCapacity = true;  // free bytes are ours alone, and exact
+  static constexpr bool kAdoptsAnyNumber = true;   // a native stream is a number like any other
 
   // Why this machine has no such device; then its tests are skipped.
   static std::optional<std::string> why_none() { return std::nullopt; }
@@ -70,6 +73,7 @@ struct MetaBackend {
 struct CpuBackend {
   static constexpr bool kCanReadBack = true;
   static constexpr bool kHasExactCapacity = true;
+  static constexpr bool kAdoptsAnyNumber = true;
 
   static std::string name() { return "Cpu"; }
   static std::optional<std::string> why_none() { return std::nullopt; }
@@ -80,6 +84,32 @@ struct CpuBackend {
   }
   static void expect_nothing_left(device::Device& /*device*/) {
     EXPECT_EQ(device::CpuDevice::live_mappings(), 0U);
+  }
+};
+
+// The first GPU. Two devices of it share the card and are apart in all else.
+struct CudaBackend {
+  static constexpr bool kCanReadBack = true;
+  static constexpr bool kHasExactCapacity = false;  // the driver and others take of it too
+  static constexpr bool kAdoptsAnyNumber = false;   // a native stream is a pointer of the driver's
+
+  static std::string name() { return "Cuda"; }
+  static std::optional<std::string> why_none() {
+    if (device::CudaDevice::count() > 0) return std::nullopt;
+    return device::CudaDevice::why_none();
+  }
+  static device::BackendProfile profile() {
+    device::BackendProfile profile = device::cuda_profile();
+    profile.max_reservation_bytes = device::CudaDevice::kMaxReservationBytes;
+    return profile;
+  }
+  static TestDevice make(BackendOptions /*options*/ = {}) {
+    return TestDevice(device::CudaDevice::create().value());
+  }
+  static void expect_nothing_left(device::Device& device) {
+    auto& cuda = dynamic_cast<device::CudaDevice&>(device);
+    EXPECT_EQ(cuda.used_bytes(), 0U);
+    EXPECT_EQ(cuda.check_invariants(), std::nullopt);
   }
 };
 
@@ -94,11 +124,17 @@ struct FaultBackend : Inner {
   }
 };
 
+#if defined(HEADROOM_TEST_CUDA)
+using PlainBackends = ::testing::Types<CudaBackend>;
+using AllBackends = ::testing::Types<CudaBackend, FaultBackend<CudaBackend>>;
+using AsyncBackends = AllBackends;
+#else
 using PlainBackends = ::testing::Types<CpuBackend, MetaBackend>;
 using AllBackends =
     ::testing::Types<CpuBackend, MetaBackend, FaultBackend<CpuBackend>, FaultBackend<MetaBackend>>;
 // Those where work may still be queued when a call returns.
 using AsyncBackends = ::testing::Types<CpuBackend, FaultBackend<CpuBackend>>;
+#endif
 
 struct BackendNames {
   template <class Backend>
@@ -123,6 +159,16 @@ class DeviceFixture : public ::testing::Test {
     const auto info = device().memory_info();
     EXPECT_TRUE(info.has_value());
     return info ? info->free_bytes : 0;
+  }
+  // Whether this much is free: exactly, or about where the driver keeps memory for itself.
+  [[nodiscard]] ::testing::AssertionResult has_free(std::uint64_t expected_bytes) {
+    constexpr std::uint64_t kSlack = Backend::kHasExactCapacity ? 0 : 256_MiB;
+    const std::uint64_t found = free_bytes();
+    const std::uint64_t off =
+        found > expected_bytes ? found - expected_bytes : expected_bytes - found;
+    if (off <= kSlack) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
+           << format_bytes(found) << " are free, not " << format_bytes(expected_bytes);
   }
 
  private:
