@@ -1,3 +1,19 @@
+# Either the cuda backend or a stub with the same symbols.
+if(HEADROOM_CUDA_INCLUDE_DIR)
+  set(HEADROOM_CUDA_SOURCES
+    cuda/context.cpp
+    cuda/cuda_device.cpp
+    cuda/driver.cpp
+    cuda/host_tasks.cpp
+    cuda/kernels.cpp
+    cuda/measure.cpp
+    cuda/memory.cpp
+    cuda/nvml.cpp
+    cuda/properties.cpp
+    cuda/streams.cpp)
+else()
+  set(HEADROOM_CUDA_SOURCES cuda/cuda_stub.cpp)
+endif()
 set(HEADROOM_DEVICE_SOURCES
   cpu/areas.cpp
   cpu/bytes.cpp
@@ -12,6 +28,7 @@ set(HEADROOM_DEVICE_SOURCES
   cpu/room.cpp
   cpu/stream.cpp
   cpu/stream_table.cpp
+  ${HEADROOM_CUDA_SOURCES}
   device.cpp
   fault_device.cpp
   registry.cpp
@@ -24,6 +41,7 @@ set(HEADROOM_DEVICE_SOURCES
 set(HEADROOM_DEVICE_HEADERS
   call_costs.h
   cpu/cpu_device.h
+  cuda/cuda_device.h
   device.h
   fault_device.h
   meta/meta_device.h

@@ -8,6 +8,7 @@
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/cuda/cuda_device.h"
 
 namespace headroom::device {
 namespace {
@@ -69,6 +70,10 @@ std::unique_ptr<Registry> Registry::from_environment() {
       if (!capacity) throw;
       throw InvalidArgument(std::string(kCapacityVariable) + ": " + error.what());
     }
+  }
+  for (int index = 0; index < CudaDevice::count(); ++index) {
+    // A card that cannot be described is left out, so that the others can be used.
+    if (auto device = CudaDevice::create({.index = index})) made->add(*std::move(device));
   }
   return made;
 }
@@ -138,7 +143,8 @@ std::string Registry::why_none(DeviceKind kind) const {
     case DeviceKind::kMeta:
       return "meta devices are made where they are needed, with MetaDevice::create";
     case DeviceKind::kCuda:
-      return "this build has no cuda backend";
+      return CudaDevice::count() == 0 ? CudaDevice::why_none()
+                                      : "no cuda device was added to this registry";
   }
   return "unknown kind of device";
 }

@@ -20,7 +20,8 @@ namespace headroom::device {
 class Registry {
  public:
   // The cpu devices that HEADROOM_CPU_DEVICES (default 1) and HEADROOM_CPU_CAPACITY (of each;
-  // default: half of the machine's memory, divided among them) ask for, and the GPUs there are.
+  // default: half of the machine's memory, divided among them) ask for, and the GPUs there are,
+  // of which no memory is taken yet.
   // Throws InvalidArgument when a variable holds garbage; the message names it.
   [[nodiscard]] static std::unique_ptr<Registry> from_environment();
 

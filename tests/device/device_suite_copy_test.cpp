@@ -221,9 +221,7 @@ TEST_P(DeviceCopies, PinnedMemoryIsTheHostsToUse) {
   const std::uint64_t before = free_bytes();
   void* const pinned = device.allocate_pinned(100'000).value();
   ASSERT_NE(pinned, nullptr);
-  if (backend().has_exact_capacity) {
-    EXPECT_EQ(free_bytes(), before) << "not the device's";
-  }
+  EXPECT_TRUE(has_free(before)) << "not the device's";
   std::memset(pinned, 6, 100'000);
   const DeviceAddress segment = device.allocate_segment(100'000).value();
   ASSERT_TRUE(worked(device.copy_to_device(segment, pinned, 100'000, StreamId::kDefault)));

@@ -141,7 +141,7 @@ TEST_P(DeviceMemory, RefusesSizesThatCannotBe) {
     EXPECT_TRUE(refused(device.reserve_addresses(size), kInvalidArgument)) << size;
     EXPECT_TRUE(refused(device.create_pages(size), kInvalidArgument)) << size;
   }
-  EXPECT_EQ(free_bytes(), before);
+  EXPECT_TRUE(has_free(before));
 }
 
 TEST_P(DeviceMemory, FreesOnlySegmentsItKnows) {
@@ -171,7 +171,7 @@ TEST_P(DeviceMemory, AddressesAreAlignedAndFree) {
   EXPECT_EQ(second % page(), 0U);
   EXPECT_TRUE(second >= first + size || second + page() <= first);
   EXPECT_FALSE(device.owns_range(first, 1)) << "no memory is behind it";
-  EXPECT_EQ(free_bytes(), before);
+  EXPECT_TRUE(has_free(before));
   EXPECT_TRUE(worked(device.release_addresses(first)));
   EXPECT_TRUE(worked(device.release_addresses(second)));
 }
@@ -252,6 +252,7 @@ TEST_P(DeviceMemory, MapsHandlesOneBehindTheOther) {
   for (std::uint8_t i = 0; i < 4; ++i) {
     ASSERT_TRUE(worked(device.fill(range + (1 + i) * page, i, page, StreamId::kDefault)));
   }
+  ASSERT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
   // Moved to other addresses, each handle keeps what it holds.
   ASSERT_TRUE(worked(device.unmap_pages(range + page, 4 * page)));
   const std::array turned{handles[2], handles[0], handles[1]};
@@ -270,7 +271,7 @@ TEST_P(DeviceMemory, OneHandleAtManyAddressesIsOneMemory) {
   const std::uint64_t before = free_bytes();
   ASSERT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
   ASSERT_TRUE(worked(device.map_pages(range + 6 * page, std::array{handle})));
-  EXPECT_EQ(free_bytes(), before) << "aliases are free";
+  EXPECT_TRUE(has_free(before)) << "aliases are free";
   ASSERT_TRUE(worked(device.fill(range + page, 7, page, StreamId::kDefault)));
   for (const std::uint64_t slot : {0U, 1U, 6U}) EXPECT_TRUE(holds(range + slot * page, 7));
   ASSERT_TRUE(worked(device.unmap_pages(range, page)));
@@ -288,17 +289,16 @@ TEST_P(DeviceMemory, ReleasedPagesLiveUntilTheirLastMappingGoes) {
   const std::uint64_t during = free_bytes();
   ASSERT_TRUE(worked(device.map_pages(range, std::array{handle, handle})));
   ASSERT_TRUE(worked(device.fill(range, 5, page, StreamId::kDefault)));
+  ASSERT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
   ASSERT_TRUE(worked(device.release_pages(handle)));
   EXPECT_TRUE(refused(device.release_pages(handle), kUnknownHandle));
   EXPECT_TRUE(refused(device.map_pages(range + 2 * page, std::array{handle}), kUnknownHandle));
-  EXPECT_EQ(free_bytes(), during) << "it is still mapped";
+  EXPECT_TRUE(has_free(during)) << "it is still mapped";
   ASSERT_TRUE(worked(device.unmap_pages(range, page)));
   EXPECT_TRUE(holds(range + page, 5));
-  EXPECT_EQ(free_bytes(), during);
+  EXPECT_TRUE(has_free(during));
   ASSERT_TRUE(worked(device.unmap_pages(range + page, page)));
-  if (backend().has_exact_capacity) {
-    EXPECT_EQ(free_bytes(), before);
-  }
+  EXPECT_TRUE(has_free(before));
 }
 
 TEST_P(DeviceMemory, MapsAllOrNothing) {
@@ -460,9 +460,7 @@ TEST_P(DeviceMemory, DevicesAreApart) {
   const std::uint64_t before = free_bytes();
   const DeviceAddress segment = other->allocate_segment(1_MiB).value();
   EXPECT_FALSE(device.owns_range(segment, 1));
-  if (backend().has_exact_capacity) {
-    EXPECT_EQ(free_bytes(), before);
-  }
+  EXPECT_TRUE(has_free(before));
 }
 
 }  // namespace

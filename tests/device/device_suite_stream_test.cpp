@@ -76,6 +76,7 @@ TEST_P(DeviceStreams, TheDefaultStreamIsAlwaysThere) {
 TEST_P(DeviceStreams, AdoptingGivesTheSameIdForTheSameStream) {
   Device& device = this->device();
   EXPECT_EQ(device.adopt_stream(0).value(), StreamId::kDefault);
+  if (!backend().adopts_any_number) return;
   const NativeStream native = 0x5500'1234'5678;
   const auto first = device.adopt_stream(native);
   if (!first) {
@@ -323,11 +324,13 @@ TEST_P(DeviceAsync, CopiesWaitForTheirStream) {
     return int{byte};
   };
   ASSERT_TRUE(worked(device.fill(segment, 1, 4_KiB, StreamId::kDefault)));
-  std::vector<std::uint8_t> source(4_KiB, 2);
+  // Pinned: a driver may read other memory when the copy is queued.
+  auto* const source = static_cast<std::uint8_t*>(device.allocate_pinned(4_KiB).value());
+  std::fill_n(source, 4_KiB, std::uint8_t{2});
   StreamGate gate(device, stream);
-  ASSERT_TRUE(worked(device.copy_to_device(segment, source.data(), source.size(), stream)));
+  ASSERT_TRUE(worked(device.copy_to_device(segment, source, 4_KiB, stream)));
   EXPECT_EQ(first_byte(), 1) << "the copy is still queued";
-  std::fill(source.begin(), source.end(), std::uint8_t{3});  // read when the copy runs
+  std::fill_n(source, 4_KiB, std::uint8_t{3});  // read when the copy runs
   gate.open();
   ASSERT_TRUE(worked(device.synchronize_stream(stream)));
   EXPECT_EQ(first_byte(), 3);

@@ -77,7 +77,7 @@ TEST_P(DeviceThreads, SegmentsOfThreadsAreApart) {
     if (!device.release_stream(stream)) ++wrong;
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(free_bytes(), before);
+  EXPECT_TRUE(has_free(before));
 }
 
 TEST_P(DeviceThreads, MappingsOfThreadsAreApart) {
@@ -101,7 +101,7 @@ TEST_P(DeviceThreads, MappingsOfThreadsAreApart) {
     }
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(free_bytes(), before);
+  EXPECT_TRUE(has_free(before));
   EXPECT_TRUE(worked(device.release_addresses(range)));
 }
 

@@ -12,11 +12,13 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/cuda/cuda_device.h"
 
 namespace headroom::device {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -34,6 +36,12 @@ class Variable {
   const char* name_;
   std::optional<std::string> before_;
 };
+
+std::vector<Device*> cpu_devices(const Registry& registry) {
+  std::vector<Device*> found = registry.devices();
+  std::erase_if(found, [](Device* device) { return device->id().kind != DeviceKind::kCpu; });
+  return found;
+}
 
 std::string why_not() {
   try {
@@ -58,7 +66,7 @@ TEST(Registry, TakesCountAndCapacityFromTheEnvironment) {
   const Variable capacity("HEADROOM_CPU_CAPACITY", "1.5MiB");
   const auto made = Registry::from_environment();
   EXPECT_EQ(made->count(DeviceKind::kCpu), 3);
-  for (Device* device : made->devices()) {
+  for (Device* device : cpu_devices(*made)) {
     EXPECT_EQ(device->memory_info().value().total_bytes, 1536_KiB);
   }
   EXPECT_EQ(made->find("cpu:2").value()->id().index, 2);
@@ -68,7 +76,7 @@ TEST(Registry, DividesHalfOfTheMachineAmongTheDevices) {
   const Variable devices("HEADROOM_CPU_DEVICES", "4");
   const auto made = Registry::from_environment();
   std::uint64_t sum = 0;
-  for (Device* device : made->devices()) sum += device->properties().total_bytes;
+  for (Device* device : cpu_devices(*made)) sum += device->properties().total_bytes;
   EXPECT_LE(sum, CpuDevice::machine_memory_bytes() / 2);
   EXPECT_GT(sum, CpuDevice::machine_memory_bytes() / 2 - 16_MiB);
 }
@@ -109,9 +117,29 @@ TEST(Registry, SaysWhichDevicesThereAre) {
   EXPECT_EQ(three->find("cpu:12").error(),
             "cpu:12 does not exist: there are three cpu devices, cpu:0, cpu:1 and cpu:2; "
             "HEADROOM_CPU_DEVICES=13 makes 13");
-  EXPECT_EQ(three->find("cuda:0").error(), "cuda:0 does not exist: this build has no cuda backend");
   EXPECT_THAT(three->find("meta").error(), HasSubstr("MetaDevice::create"));
   EXPECT_THAT(three->find("gpu").error(), HasSubstr("'gpu' names no device"));
+}
+
+TEST(Registry, HasTheGpusOrSaysInOneLineWhyThereAreNone) {
+  const auto made = Registry::from_environment();
+  ASSERT_EQ(made->count(DeviceKind::kCuda), CudaDevice::count());
+  const std::string why = CudaDevice::why_none();
+  EXPECT_EQ(made->why_none(DeviceKind::kCuda), why);
+  if (CudaDevice::count() > 0) {
+    EXPECT_EQ(why, "");
+    EXPECT_EQ(to_string(made->find("cuda").value()->id()), "cuda:0");
+    EXPECT_EQ(Registry().why_none(DeviceKind::kCuda), "no cuda device was added to this registry");
+    EXPECT_THAT(CudaDevice::create({.index = 1000}).error(), HasSubstr("cuda:1000 does not exist"));
+    return;
+  }
+  EXPECT_THAT((std::vector<std::string>{
+                  "no NVIDIA driver on this machine (libcuda.so.1 not found)",
+                  "the driver found no GPU",
+                  "this build has no cuda backend (cuda.h was not found when it was built)"}),
+              Contains(why));
+  EXPECT_EQ(made->find("cuda:0").error(), "cuda:0 does not exist: " + why);
+  EXPECT_EQ(CudaDevice::create().error(), why);
 }
 
 TEST(Registry, TakesAnIdOnce) {

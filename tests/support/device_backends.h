@@ -1,5 +1,6 @@
 // The backends that the device suite runs on. A new one is a function like meta_backend() and a
-// word in plain_backends(); it then also runs inside a FaultDevice.
+// word in plain_backends(); it then also runs inside a FaultDevice. A program of tests that needs a
+// GPU defines HEADROOM_TEST_CUDA and gets the cuda backend instead of those that run everywhere.
 //
 // They are values, not types: a typed suite compiles every test once for each of them, which under
 // the sanitizers takes minutes.
@@ -18,6 +19,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/cuda/cuda_device.h"
 #include "headroom/device/fault_device.h"
 #include "headroom/device/meta/meta_device.h"
 
@@ -53,6 +55,7 @@ struct Backend {
   bool can_read_back = true;       // copies bring values
   bool has_async_streams = true;   // work may still be queued when a call returns
   bool has_exact_capacity = true;  // the free bytes are ours alone, and exact
+  bool adopts_any_number = true;   // a native stream is a number like any other
   std::function<TestDevice(BackendOptions)> make;
   // What a meta device takes over to answer alike.
   device::BackendProfile profile{};
@@ -99,6 +102,28 @@ inline Backend meta_backend() {
               }};
 }
 
+// The first GPU. Two devices of it share the card and are apart in all else.
+inline Backend cuda_backend() {
+  Backend backend{
+      .name = "Cuda",
+      .has_exact_capacity = false,  // the driver and others take of it too
+      .adopts_any_number = false,   // a native stream is a pointer of the driver's
+      .make = [](BackendOptions) { return TestDevice(device::CudaDevice::create().value()); },
+      .profile = device::cuda_profile(),
+      .why_none = []() -> std::optional<std::string> {
+        if (device::CudaDevice::count() > 0) return std::nullopt;
+        return device::CudaDevice::why_none();
+      },
+      .expect_nothing_left =
+          [](device::Device& device) {
+            const auto& cuda = dynamic_cast<device::CudaDevice&>(device);
+            EXPECT_EQ(cuda.used_bytes(), 0U);
+            EXPECT_EQ(cuda.check_invariants(), std::nullopt);
+          }};
+  backend.profile.max_reservation_bytes = device::CudaDevice::kMaxReservationBytes;
+  return backend;
+}
+
 // A backend inside a wrapper that makes nothing fail: it must not be noticed.
 inline Backend inside_fault_device(Backend inner) {
   Backend wrapped = inner;
@@ -111,7 +136,13 @@ inline Backend inside_fault_device(Backend inner) {
   return wrapped;
 }
 
-inline std::vector<Backend> plain_backends() { return {cpu_backend(), meta_backend()}; }
+inline std::vector<Backend> plain_backends() {
+#if defined(HEADROOM_TEST_CUDA)
+  return {cuda_backend()};
+#else
+  return {cpu_backend(), meta_backend()};
+#endif
+}
 
 inline std::vector<Backend> all_backends() {
   std::vector<Backend> all = plain_backends();
@@ -143,6 +174,16 @@ class DeviceFixture : public ::testing::TestWithParam<Backend> {
     const auto info = device().memory_info();
     EXPECT_TRUE(info.has_value());
     return info ? info->free_bytes : 0;
+  }
+  // Whether this much is free: exactly, or about where the driver keeps memory for itself.
+  [[nodiscard]] ::testing::AssertionResult has_free(std::uint64_t expected_bytes) {
+    const std::uint64_t slack = backend().has_exact_capacity ? 0 : 256_MiB;
+    const std::uint64_t found = free_bytes();
+    const std::uint64_t off =
+        found > expected_bytes ? found - expected_bytes : expected_bytes - found;
+    if (off <= slack) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
+           << format_bytes(found) << " are free, not " << format_bytes(expected_bytes);
   }
 
  private:
