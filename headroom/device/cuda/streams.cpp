@@ -218,12 +218,15 @@ DeviceResult<std::shared_ptr<CudaStreams::Event>> CudaStreams::record_on(const S
       !recorded) {
     return Unexpected(recorded.error());
   }
+  const auto captured = is_capturing(stream);
+  (*event)->set_captured(captured && *captured);
   return event;
 }
 
 // An event that belongs to a graph has not passed. Requires a scope in which asking is allowed.
 DeviceResult<bool> CudaStreams::has_passed(const std::shared_ptr<Event>& event) {
   if (event == nullptr) return true;
+  if (event->is_captured()) return false;
   const CudaDriver& driver = context_.driver();
   const CUresult result = driver.cuEventQuery(event->native());
   if (result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_CAPTURED_EVENT) return false;

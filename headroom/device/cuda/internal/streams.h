@@ -32,10 +32,14 @@ class CudaEventPool {
     Event& operator=(const Event&) = delete;
     ~Event() { pool_.give_back(native_); }
     [[nodiscard]] CUevent native() const noexcept { return native_; }
+    // Whether it was recorded into a graph; to ask the driver about such a one breaks the capture.
+    [[nodiscard]] bool is_captured() const noexcept { return is_captured_; }
+    void set_captured(bool is_captured) noexcept { is_captured_ = is_captured; }
 
    private:
     CudaEventPool& pool_;
     CUevent native_;
+    bool is_captured_ = false;
   };
 
   // Requires a scope.
