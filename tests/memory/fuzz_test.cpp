@@ -53,8 +53,8 @@ TEST(Fuzz, AgreesWithTheModelOnRandomSequences) {
 // Sequences on which the two once differed, or that show a rule.
 constexpr const char* kCases[] = {
     // Two oversize blocks of one size are released for a request, the normal one is not.
-    "v13 m268435456 g12 l136314880 a0,41943040,0,1 a1,41943040,0,2 a2,12582912,0,4 f0 f1 f2 "
-    "a3,83886080,0,5",
+    ("v13 m268435456 g12 l136314880 a0,41943040,0,1 a1,41943040,0,2 a2,12582912,0,4 f0 f1 f2 "
+     "a3,83886080,0,5"),
     // A capture keeps the cache.
     "v13 m268435456 a0,31457280,0,1 f0 k e t1048576 u e",
     // A pool released while its scope is open, then flushed, still serves.
