@@ -409,5 +409,25 @@ TYPED_TEST(AllocatorCache, RestoreRefusesWhatCannotBe) {
   allocator.free(at);
 }
 
+// The flush takes two block objects for what sticks out of the pages it gives back; the request
+// then splits one of the pieces and needs a third.
+TEST(ExpandableFlush, LeavesWhatASplitNeeds) {
+  const auto device = device::MetaDevice::create(
+      {.capacity_bytes = 1_GiB, .events = device::EventCompletion::kByHand});
+  CachingAllocator allocator(*device, {.config = {.expandable_segments = true}});
+  const StreamId side = device->create_stream().value();
+  const DeviceAddress front = allocator.allocate(5_MiB);
+  const DeviceAddress held = allocator.allocate(50_MiB);
+  const DeviceAddress back = allocator.allocate(5_MiB);
+  ASSERT_EQ(held, front + 5_MiB);
+  ASSERT_EQ(back, held + 50_MiB);
+  ASSERT_TRUE(allocator.record_stream(held, side).has_value());
+  allocator.free(held);
+  allocator.set_limit(60_MiB);
+  EXPECT_EQ(allocator.allocate(4_MiB), held) << "in front of the page that went";
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  EXPECT_EQ(allocator.statistics().reserved_bytes.all.current, 40_MiB);
+}
+
 }  // namespace
 }  // namespace headroom::memory::testing
