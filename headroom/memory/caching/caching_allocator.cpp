@@ -190,6 +190,7 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
       taken += missing;
     }
     if (grown.outcome == Growth::kDone) {
+      request.index->prepare(1);  // mapping may have used the spare
       insert_free(*grown.block);
       if (is_expandable) in_front = grown.block->size;
       prepare();

@@ -58,6 +58,7 @@ static std::uint64_t reservation_bytes(const AllocatorConfig& config,
 }
 
 CachingAllocator::Grown CachingAllocator::grow_expandable(const Request& request) {
+  prepare();  // a flush, or another thread while the lock was open, may have used the spares
   Grown found = find_room(request);
   if (found.outcome != Growth::kDone) return found;
   Block* block = found.block;

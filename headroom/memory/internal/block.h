@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "headroom/base/check.h"
 #include "headroom/memory/annotation.h"
 #include "headroom/memory/internal/free_index.h"
 #include "headroom/memory/types.h"
@@ -67,6 +68,7 @@ class BlockStore {
     while (spare_.size() < count) spare_.push_back(&all_.emplace_back());
   }
   [[nodiscard]] Block& take() noexcept {
+    HEADROOM_ASSERT(!spare_.empty(), "a block is taken that prepare() did not provide");
     Block* block = spare_.back();
     spare_.pop_back();
     return *block;
