@@ -5,6 +5,7 @@
 // paste into kCases below.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -23,6 +24,9 @@ TEST(Fuzz, AgreesWithTheModelOnRandomSequences) {
   const auto wanted = static_cast<std::uint64_t>(
       env_int("HEADROOM_FUZZ_OPS", 1, 1'000'000'000'000).value().value_or(1'000'000));
   const std::uint64_t first_seed = headroom::testing::test_seed();
+  // Ahead, should it crash.
+  std::printf("HEADROOM_TEST_SEED=%llu\n", static_cast<unsigned long long>(first_seed));
+  std::fflush(stdout);
   DuelResult total;
   std::uint64_t sequences = 0;
   for (; total.ops < wanted; ++sequences) {
@@ -57,6 +61,10 @@ constexpr const char* kCases[] = {
      "a3,83886080,0,5"),
     // A capture keeps the cache.
     "v13 m268435456 a0,31457280,0,1 f0 k e t1048576 u e",
+    // The flush takes two blocks for the ends of the pages it unmaps, and the request splits one of
+    // those ends without mapping anything.
+    ("v13 m268435456 g7 a0,5242880,0,1 a1,41943040,0,2 a2,10485760,0,3 f1 l62914560 "
+     "a3,8388608,0,4"),
     // A pool released while its scope is open, then flushed, still serves.
     "v13 m268435456 b0,15 x0 e a0,4194304,0,1 f0 n0 e a1,512,0,2",
 };

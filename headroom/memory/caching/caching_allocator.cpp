@@ -135,6 +135,23 @@ void CachingAllocator::do_release_pool(PoolId id) {
 
 // --- Taking memory ahead -------------------------------------------------------------------------
 
+// What was asked for, or all that the device and the limit allow, in whole steps.
+device::DeviceResult<std::uint64_t> CachingAllocator::bytes_to_reserve(
+    std::optional<std::uint64_t> size_bytes, std::uint64_t step) const {
+  if (size_bytes) {
+    const auto rounded = checked_round_up(*size_bytes, step);
+    return rounded && *rounded < device::kAbsurdSize ? *rounded : device::kAbsurdSize;
+  }
+  const auto info = device_.memory_info();
+  if (!info) return Unexpected(info.error());
+  std::uint64_t wanted = info->free_bytes;
+  if (limit_is_set()) {
+    const std::uint64_t reserved = reserved_bytes();
+    wanted = std::min(wanted, limit_value() > reserved ? limit_value() - reserved : 0);
+  }
+  return round_down(wanted, step);
+}
+
 AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
     std::optional<std::uint64_t> size_bytes, StreamId stream) {
   std::unique_lock lock(mutex_);
@@ -146,22 +163,11 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
   const bool is_expandable = uses_expandable(pool);
   const std::uint64_t step =
       is_expandable ? state_->config.large_segment_bytes : kSegmentRoundingBytes;
-  std::uint64_t wanted = 0;
-  if (size_bytes) {
-    const auto rounded = checked_round_up(*size_bytes, step);
-    wanted = rounded && *rounded < device::kAbsurdSize ? *rounded : device::kAbsurdSize;
-  } else {
-    const auto info = device_.memory_info();
-    if (!info) {
-      return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = info.error()}));
-    }
-    const std::uint64_t reserved = reserved_bytes();
-    wanted = info->free_bytes;
-    if (limit_is_set()) {
-      wanted = std::min(wanted, limit_value() > reserved ? limit_value() - reserved : 0);
-    }
-    wanted = round_down(wanted, step);
+  const auto wanted_or = bytes_to_reserve(size_bytes, step);
+  if (!wanted_or) {
+    return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = wanted_or.error()}));
   }
+  const std::uint64_t wanted = *wanted_or;
 
   // A block at or above max_split_size would serve nothing smaller, so take pieces below it. Pages
   // merge into one block all the same.
@@ -190,6 +196,7 @@ AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
       taken += missing;
     }
     if (grown.outcome == Growth::kDone) {
+      request.index->prepare(1);  // mapping may have used the spare
       insert_free(*grown.block);
       if (is_expandable) in_front = grown.block->size;
       prepare();

@@ -166,6 +166,8 @@ class CachingAllocator final : public Allocator {
   void release_expandable(Block& block);
   void release_empty_segments();
 
+  [[nodiscard]] device::DeviceResult<std::uint64_t> bytes_to_reserve(
+      std::optional<std::uint64_t> size_bytes, std::uint64_t step) const;
   [[nodiscard]] bool is_capturing() const noexcept;
   [[nodiscard]] bool is_pool_in_use(const internal::PrivatePool& pool) const;
   void restore_segment(const SegmentInfo& segment);

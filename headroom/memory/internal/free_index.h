@@ -211,6 +211,7 @@ class FreeIndex {
   }
 
   std::unique_ptr<Chunk> take_spare() noexcept {
+    HEADROOM_ASSERT(!spare_.empty(), "a chunk is taken that prepare() did not provide");
     std::unique_ptr<Chunk> chunk = std::move(spare_.back());
     spare_.pop_back();
     chunk->count = 0;
