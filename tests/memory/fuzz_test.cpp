@@ -19,10 +19,16 @@ namespace headroom::memory::testing {
 namespace {
 
 constexpr std::size_t kLength = 500;
+// A sanitizer takes some twenty times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::int64_t kDefaultOps = 50'000;
+#else
+constexpr std::int64_t kDefaultOps = 1'000'000;
+#endif
 
 TEST(Fuzz, AgreesWithTheModelOnRandomSequences) {
   const auto wanted = static_cast<std::uint64_t>(
-      env_int("HEADROOM_FUZZ_OPS", 1, 1'000'000'000'000).value().value_or(1'000'000));
+      env_int("HEADROOM_FUZZ_OPS", 1, 1'000'000'000'000).value().value_or(kDefaultOps));
   const std::uint64_t first_seed = headroom::testing::test_seed();
   // Ahead, should it crash.
   std::printf("HEADROOM_TEST_SEED=%llu\n", static_cast<unsigned long long>(first_seed));
