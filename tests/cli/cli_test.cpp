@@ -105,11 +105,15 @@ TEST(Cli, SaysThatItCouldNotWrite) {
 TEST(Cli, IsSpelledAsItWasCalled) {
   EXPECT_THAT(run({"--help"}, {.environment = {{"HEADROOM_CALLED_AS", "./run"}}}).out,
               HasSubstr("Usage: ./run COMMAND"));
-  EXPECT_THAT(run({"--help"}, {.environment = {{"HEADROOM_CALLED_AS", ""}}}).out,
-              HasSubstr("Usage: " HEADROOM_BINARY " COMMAND"));
+  // A name that cannot be typed back as it is gives way to the plain one.
+  const bool has_space = std::string(HEADROOM_BINARY).find(' ') != std::string::npos;
+  EXPECT_THAT(
+      run({"--help"}, {.environment = {{"HEADROOM_CALLED_AS", ""}}}).out,
+      HasSubstr(has_space ? "Usage: headroom COMMAND" : "Usage: " HEADROOM_BINARY " COMMAND"));
 }
 
 TEST(Cli, ColoursOnlyATerminal) {
+  if (!testing::has_terminals()) GTEST_SKIP() << "no terminal can be made here";
   EXPECT_THAT(run({"--help"}).out, Not(HasSubstr("\x1b")));
   EXPECT_THAT(run({"--help"}, {.out_is_terminal = true}).out, HasSubstr("\x1b[1m"));
   EXPECT_THAT(run({"--help", "--color", "never"}, {.out_is_terminal = true}).out,
@@ -180,6 +184,7 @@ TEST(CliDevices, OptionsOfEveryCommandMayStandBeforeIt) {
 }
 
 TEST(CliDevices, MeasuresAndSaysSoWhereSomebodyWatches) {
+  if (!testing::has_terminals()) GTEST_SKIP() << "no terminal can be made here";
   const ProcessResult done = run({"devices", "--measure", "--json"}, {.err_is_terminal = true});
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_THAT(done.err, StartsWith("\rmeasuring cpu:0 (1 of 1)"));
@@ -246,6 +251,7 @@ TEST(CliDevices, SaysThatItCouldNotWrite) {
 }
 
 TEST(CliDevices, FollowsTheTerminal) {
+  if (!testing::has_terminals()) GTEST_SKIP() << "no terminal can be made here";
   const auto widest = [](const std::string& text) {
     std::istringstream lines(text);
     int width = 0;

@@ -146,4 +146,13 @@ ProcessResult run_process(const ProcessOptions& options) {
   return result;
 }
 
+bool has_terminals() {
+  const int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (ours < 0) return false;
+  const bool works = grantpt(ours) == 0 && unlockpt(ours) == 0 && ptsname(ours) != nullptr &&
+                     access(ptsname(ours), R_OK | W_OK) == 0;
+  close(ours);
+  return works;
+}
+
 }  // namespace headroom::testing

@@ -31,6 +31,9 @@ struct ProcessResult {
   std::string err;
 };
 
+// Whether a terminal can be made here; a bare chroot has none to give.
+[[nodiscard]] bool has_terminals();
+
 // Throws std::system_error when the program cannot be started at all.
 [[nodiscard]] ProcessResult run_process(const ProcessOptions& options);
 
