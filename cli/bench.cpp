@@ -76,9 +76,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
 
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc")
-      ->check(CLI::IsMember({"alloc"}))
-      ->required();
+  app.add_option("what", question->what, "What to measure: alloc")->check(CLI::IsMember({"alloc"}));
   app.add_option("--threads", question->alloc.threads, "How many threads, one case each")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
