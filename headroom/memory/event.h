@@ -1,6 +1,7 @@
 // What the allocator did, one fixed-size record at a time, and who wants to know.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -18,7 +19,13 @@ enum class Action : std::uint8_t {
   kSegmentMap,
   kSegmentUnmap,
   kOutOfMemory,  // `address` holds the device's free bytes, `size_bytes` the rounded request
+  // Only in recordings, never from an allocator:
+  kSnapshot,
+  kUserDefined,
+  kAnnotate,
+  kUnknown,
 };
+inline constexpr std::size_t kActionCount = static_cast<std::size_t>(Action::kUnknown) + 1;
 
 [[nodiscard]] std::string_view to_string(Action action) noexcept;
 

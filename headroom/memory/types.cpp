@@ -42,6 +42,14 @@ std::string_view to_string(Action action) noexcept {
       return "segment_unmap";
     case Action::kOutOfMemory:
       return "oom";
+    case Action::kSnapshot:
+      return "snapshot";
+    case Action::kUserDefined:
+      return "user_defined";
+    case Action::kAnnotate:
+      return "annotate";
+    case Action::kUnknown:
+      break;
   }
   return "?";
 }

@@ -1,0 +1,64 @@
+#include "headroom/trace/trace.h"
+
+#include <algorithm>
+
+namespace headroom::trace {
+
+void Events::reserve(std::size_t count) {
+  actions_.reserve(count);
+  addresses_.reserve(count);
+  sizes_.reserve(count);
+  stream_ids_.reserve(count);
+  times_.reserve(count);
+  stacks_.reserve(count);
+  details_.reserve(count);
+}
+
+void Events::push_back(const Entry& entry) {
+  actions_.push_back(entry.action);
+  addresses_.push_back(entry.address);
+  sizes_.push_back(entry.size_bytes);
+  times_.push_back(entry.time_us);
+  stacks_.push_back(entry.stack);
+  details_.push_back(entry.details);
+  // Programs have few streams, and use the same one many times in a row.
+  if (!stream_ids_.empty() && streams_[stream_ids_.back()] == entry.stream) {
+    stream_ids_.push_back(stream_ids_.back());
+    return;
+  }
+  const auto found = std::ranges::find(streams_, entry.stream);
+  stream_ids_.push_back(static_cast<std::uint32_t>(found - streams_.begin()));
+  if (found == streams_.end()) streams_.push_back(entry.stream);
+}
+
+Entry Events::operator[](std::size_t i) const {
+  return {.action = actions_[i],
+          .address = addresses_[i],
+          .size_bytes = sizes_[i],
+          .stream = stream(i),
+          .time_us = times_[i],
+          .stack = stacks_[i],
+          .details = details_[i]};
+}
+
+DetailsTable::DetailsTable() { intern({}); }
+
+DetailsId DetailsTable::intern(const Details& details) {
+  const auto [at, is_new] = ids_.try_emplace(details, size());
+  if (is_new) rows_.push_back(details);
+  return at->second;
+}
+
+std::string Trace::settings_string() const {
+  const Value* found = settings ? settings->find("PYTORCH_CUDA_ALLOC_CONF") : nullptr;
+  const auto* text = found != nullptr ? std::get_if<std::string>(&found->data) : nullptr;
+  return text != nullptr ? *text : std::string{};
+}
+
+std::size_t Trace::event_count() const noexcept {
+  std::size_t count = 0;
+  for (const DeviceTrace& device : devices) count += device.events.size();
+  return count;
+}
+
+}  // namespace headroom::trace
