@@ -1,14 +1,10 @@
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "headroom/report/table.h"
 
 #include "cli/bench_alloc.h"
+#include "cli/bench_views.h"
 #include "cli/commands.h"
 
 namespace headroom::cli {
@@ -19,71 +15,28 @@ struct BenchQuestion {
   AllocBenchOptions alloc{};
 };
 
-nlohmann::json to_json(const Spread& spread) {
-  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
-}
-
-std::string bench_json(const AllocBench& bench) {
-  nlohmann::json cases = nlohmann::json::array();
-  for (const AllocCase& entry : bench.cases) {
-    nlohmann::json results = nlohmann::json::array();
-    for (const AllocResult& result : entry.results) {
-      results.push_back({{"allocator", result.allocator},
-                         {"pair_ns", to_json(result.pair_ns)},
-                         {"ratio", to_json(result.to_baseline)}});
-    }
-    cases.push_back({{"case", entry.name}, {"threads", entry.threads}, {"results", results}});
-  }
-  const nlohmann::json out{{"schema", 1},
-                           {"command", "bench"},
-                           {"what", "alloc"},
-                           {"baseline", bench.baseline},
-                           {"notes", bench.notes},
-                           {"cases", cases}};
-  return out.dump(2) + "\n";
-}
-
-std::string draw(const AllocBench& bench, const Context& context) {
-  std::string text = fmt::format(
-      "Nanoseconds for a pair of allocate and free: median (lowest to highest) of the rounds,\n"
-      "threads together. Ratios are over {}, round by round.\n",
-      bench.baseline);
-  for (const AllocCase& entry : bench.cases) {
-    report::Table table(
-        {{.title = fmt::format(
-              "{}, {} thread{}", entry.name, entry.threads, entry.threads == 1 ? "" : "s")},
-         {.title = "ns a pair", .align = report::Align::kRight},
-         {.title = "spread", .align = report::Align::kRight},
-         {.title = "ratio", .align = report::Align::kRight}});
-    for (const AllocResult& result : entry.results) {
-      table.add_row({result.allocator,
-                     fmt::format("{:.0f}", result.pair_ns.median),
-                     fmt::format("{:.0f} to {:.0f}", result.pair_ns.low, result.pair_ns.high),
-                     fmt::format("{:.2f}", result.to_baseline.median)});
-    }
-    text += "\n" + table.render(context.out);
-  }
-  for (const std::string& note : bench.notes) text += "\n" + note + "\n";
-  return text + "\n" + context.next("bench alloc --json", "the same for a script");
-}
-
 ExitCode run(const BenchQuestion& question, const Context& context) {
-  const AllocBench bench =
-      bench_alloc(question.alloc, [&](std::string_view line) { context.progress(line); });
-  context.print(context.is_json ? bench_json(bench) : draw(bench, context));
+  const auto progress = [&](std::string_view line) { context.progress(line); };
+  const Contenders contenders = find_contenders(question.alloc.device);
+  const AllocBench bench = bench_alloc(question.alloc, contenders, progress);
+  context.print(context.is_json ? alloc_bench_json(bench) : draw_alloc_bench(bench, context));
   return ExitCode::kDone;
 }
 
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
   app.add_option("what", question->what, "What to measure: alloc")->check(CLI::IsMember({"alloc"}));
+  app.add_option("--device", question->alloc.device, "Where: meta (default), cpu or cuda:N")
+      ->type_name("DEVICE");
   app.add_option("--threads", question->alloc.threads, "How many threads, one case each")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
   app.add_option("--rounds", question->alloc.rounds, "Rounds to take the median of")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--pairs", question->alloc.pairs, "Pairs a thread and round")
+  app.add_option("--pairs", question->alloc.pairs, "Most pairs a thread and round")
       ->check(CLI::Range(1, 100'000'000));
+  app.add_option("--round-ms", question->alloc.round_ms, "What an allocator's round may take")
+      ->check(CLI::Range(1, 600'000));
   return [question](const Context& context) { return run(*question, context); };
 }
 
@@ -95,6 +48,7 @@ Command bench_command() {
           .summary = "measure side by side, in one run",
           .examples =
               "bench alloc  our allocators beside malloc and mimalloc\n"
+              "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script",
           .add = add};
 }

@@ -1,0 +1,14 @@
+// What the measurements of `bench` look like, as text and as JSON.
+#pragma once
+
+#include <string>
+
+#include "cli/bench_alloc.h"
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+[[nodiscard]] std::string draw_alloc_bench(const AllocBench& bench, const Context& context);
+[[nodiscard]] std::string alloc_bench_json(const AllocBench& bench);
+
+}  // namespace headroom::cli
