@@ -158,6 +158,7 @@ double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Am
   }
   {
     std::vector<std::jthread> workers;
+    workers.reserve(lanes.size());
     for (Lane& lane : lanes) workers.emplace_back([&lane, &start] { lane.run(start); });
   }
   for (const Lane& lane : lanes) {

@@ -43,6 +43,7 @@ struct CudaDevice::State {
   CudaContext context;
   internal::CudaMemory memory;
   internal::CudaStreams streams;
+  std::optional<std::uint64_t> share_bytes{};  // of the card, where it is not all ours to take
   State* next_abandoned = nullptr;
 };
 
@@ -93,7 +94,16 @@ Result<std::unique_ptr<CudaDevice>, std::string> CudaDevice::create(CudaOptions 
   }
   auto card = internal::describe_cuda_device(**driver, options.index);
   if (!card) return Unexpected(card.error());
+  if (options.capacity_bytes) {
+    if (*options.capacity_bytes == 0 || *options.capacity_bytes > card->properties.total_bytes) {
+      return Unexpected(name + " has " + format_bytes(card->properties.total_bytes) +
+                        ", so it cannot have a capacity of " +
+                        format_bytes(*options.capacity_bytes));
+    }
+    card->properties.total_bytes = *options.capacity_bytes;
+  }
   auto state = std::make_unique<State>(**driver, *card);
+  state->share_bytes = options.capacity_bytes;
   return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(card->properties), std::move(state)));
 }
 
@@ -283,7 +293,15 @@ DeviceResult<void> CudaDevice::do_free_pinned(void* pointer) {
   return state_->memory.free_pinned(pointer);
 }
 
-DeviceResult<MemoryInfo> CudaDevice::do_memory_info() { return state_->memory.info(); }
+DeviceResult<MemoryInfo> CudaDevice::do_memory_info() {
+  auto info = state_->memory.info();
+  if (info && state_->share_bytes) {
+    const std::uint64_t left = *state_->share_bytes - used_bytes();
+    info = MemoryInfo{.free_bytes = std::min(info->free_bytes, left),
+                      .total_bytes = *state_->share_bytes};
+  }
+  return info;
+}
 
 // Where a container hides the processes, at least this one is known, by what it holds here.
 DeviceResult<std::vector<ProcessMemory>> CudaDevice::do_processes() {
