@@ -1,9 +1,13 @@
+#include <functional>
 #include <memory>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include "headroom/device/registry.h"
+
 #include "cli/bench_alloc.h"
+#include "cli/bench_device.h"
 #include "cli/bench_views.h"
 #include "cli/commands.h"
 
@@ -12,31 +16,59 @@ namespace {
 
 struct BenchQuestion {
   std::string what = "alloc";
+  std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
+  int rounds = 7;
   AllocBenchOptions alloc{};
+  DeviceBenchOptions calls{};
 };
 
-ExitCode run(const BenchQuestion& question, const Context& context) {
-  const auto progress = [&](std::string_view line) { context.progress(line); };
-  const Contenders contenders = find_contenders(question.alloc.device);
-  const AllocBench bench = bench_alloc(question.alloc, contenders, progress);
+ExitCode run_alloc(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  const Contenders contenders = find_contenders(question.device.empty() ? "meta" : question.device);
+  AllocBenchOptions options = question.alloc;
+  options.rounds = question.rounds;
+  const AllocBench bench = bench_alloc(options, contenders, progress);
   context.print(context.is_json ? alloc_bench_json(bench) : draw_alloc_bench(bench, context));
   return ExitCode::kDone;
 }
 
+ExitCode run_device(const BenchQuestion& question,
+                    const Context& context,
+                    const Progress& progress) {
+  std::string name = question.device;
+  if (name.empty()) {
+    name = device::registry().count(device::DeviceKind::kCuda) > 0 ? "cuda" : "cpu";
+  }
+  std::unique_ptr<device::Device> own;
+  DeviceBenchOptions options = question.calls;
+  options.rounds = question.rounds;
+  const DeviceBench bench = bench_device(find_device(name, own), options, progress);
+  context.print(context.is_json ? device_bench_json(bench) : draw_device_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run(const BenchQuestion& question, const Context& context) {
+  const auto progress = [&](std::string_view line) { context.progress(line); };
+  return (question.what == "device" ? run_device : run_alloc)(question, context, progress);
+}
+
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc")->check(CLI::IsMember({"alloc"}));
-  app.add_option("--device", question->alloc.device, "Where: meta (default), cpu or cuda:N")
-      ->type_name("DEVICE");
-  app.add_option("--threads", question->alloc.threads, "How many threads, one case each")
+  app.add_option("what", question->what, "What to measure: alloc or device")
+      ->check(CLI::IsMember({"alloc", "device"}));
+  app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
+  app.add_option("--rounds", question->rounds, "Rounds to take the median of")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--threads", question->alloc.threads, "alloc: how many threads, one case each")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
-  app.add_option("--rounds", question->alloc.rounds, "Rounds to take the median of")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--pairs", question->alloc.pairs, "Most pairs a thread and round")
+  app.add_option("--pairs", question->alloc.pairs, "alloc: most pairs a thread and round")
       ->check(CLI::Range(1, 100'000'000));
-  app.add_option("--round-ms", question->alloc.round_ms, "What an allocator's round may take")
+  app.add_option("--round-ms", question->alloc.round_ms, "alloc: what a round may take")
       ->check(CLI::Range(1, 600'000));
+  app.add_option("--load-ms", question->calls.load_ms, "device: work beside each call; 0 for none")
+      ->check(CLI::Range(0, 10'000));
   return [question](const Context& context) { return run(*question, context); };
 }
 
@@ -49,7 +81,8 @@ Command bench_command() {
           .examples =
               "bench alloc  our allocators beside malloc and mimalloc\n"
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
-              "bench alloc --threads 1 --json  one thread, for a script",
+              "bench alloc --threads 1 --json  one thread, for a script\n"
+              "bench device  what each call of the device costs, idle and busy",
           .add = add};
 }
 

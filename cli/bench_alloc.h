@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/bench_subject.h"
+#include "cli/progress.h"
 #include "cli/spread.h"
 
 namespace headroom::cli {
@@ -26,7 +25,6 @@ struct AllocCase {
 };
 
 struct AllocBenchOptions {
-  std::string device = "meta";
   std::vector<int> threads{1, 2, 4, 8, 16};
   int rounds = 7;
   std::uint64_t pairs = 100'000;  // at most, of each thread, in each round
@@ -39,8 +37,6 @@ struct AllocBench {
   std::vector<std::string> notes{};
   std::vector<AllocCase> cases{};
 };
-
-using Progress = std::function<void(std::string_view)>;
 
 // `progress` is told what is being measured.
 [[nodiscard]] AllocBench bench_alloc(const AllocBenchOptions& options,

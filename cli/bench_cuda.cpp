@@ -148,9 +148,11 @@ std::string why_no_torch(const std::string& path) {
 
 }  // namespace
 
+std::unique_ptr<Subject> open_driver_pool(int index) { return std::make_unique<DriverPool>(index); }
+
 void add_cuda_contenders(Contenders& contenders, int index) {
   try {
-    contenders.subjects.push_back(std::make_unique<DriverPool>(index));
+    contenders.subjects.push_back(open_driver_pool(index));
   } catch (const Error& error) {
     contenders.notes.push_back(fmt::format("cudaMallocAsync is left out: {}", error.what()));
   }

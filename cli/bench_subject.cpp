@@ -102,33 +102,33 @@ void add_host_contenders(Contenders& contenders) {
   }
 }
 
-// On a device of addresses only, what is left is the allocator itself.
-Device& find_device(Contenders& contenders, const device::DeviceId& id) {
-  if (id.kind == DeviceKind::kMeta) {
-    contenders.own_device = device::MetaDevice::create({.capacity_bytes = 4_TiB});
-    return *contenders.own_device;
+}  // namespace
+
+Device& find_device(std::string_view name, std::unique_ptr<Device>& own) {
+  const auto id = device::parse_device_id(name);
+  if (!id) throw UsageError(id.error());
+  if (id->kind == DeviceKind::kMeta) {
+    own = device::MetaDevice::create({.capacity_bytes = 4_TiB});
+    return *own;
   }
-  const auto found = device::registry().find(id);
+  const auto found = device::registry().find(*id);
   if (!found) throw Error(found.error());
   return **found;
 }
 
-}  // namespace
-
 Contenders find_contenders(std::string_view device) {
-  const auto id = device::parse_device_id(device);
-  if (!id) throw UsageError(id.error());
   Contenders contenders;
-  Device& found = find_device(contenders, *id);
+  Device& found = find_device(device, contenders.own_device);
+  const DeviceKind kind = found.id().kind;
   contenders.device = to_string(found.id());
   contenders.room_bytes = found.properties().total_bytes;
   contenders.subjects.push_back(std::make_unique<Caching>(found, false));
   contenders.subjects.push_back(std::make_unique<Caching>(found, true));
-  if (id->kind != DeviceKind::kMeta) {
+  if (kind != DeviceKind::kMeta) {
     contenders.subjects.push_back(std::make_unique<Segments>(found));
   }
-  if (id->kind == DeviceKind::kCuda) {
-    add_cuda_contenders(contenders, id->index);
+  if (kind == DeviceKind::kCuda) {
+    add_cuda_contenders(contenders, found.id().index);
   } else {
     add_host_contenders(contenders);
   }

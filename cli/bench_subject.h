@@ -34,8 +34,16 @@ struct Contenders {
   std::vector<std::string> notes{};                  // who is not there, and why
 };
 
+// The device of that name; a meta device, which nobody else keeps, is made and put into `own`.
 // Throws UsageError for a name that is no device's, Error for a device that does not exist.
+[[nodiscard]] device::Device& find_device(std::string_view name,
+                                          std::unique_ptr<device::Device>& own);
+
+// Throws as find_device does.
 [[nodiscard]] Contenders find_contenders(std::string_view device);
+
+// The driver's own pool, which orders by stream and keeps all that is freed. Throws Error.
+[[nodiscard]] std::unique_ptr<Subject> open_driver_pool(int index);
 
 // What else there is on a GPU: the driver's own pool, and PyTorch's allocator, the baseline.
 void add_cuda_contenders(Contenders& contenders, int index);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,9 +15,12 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/bytes.h"
+#include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/cuda/cuda_device.h"
+#include "headroom/device/meta/meta_device.h"
 
 #include "cli/bench_alloc.h"
+#include "cli/bench_device.h"
 #include "cli/bench_views.h"
 #include "tests/support/process.h"
 
@@ -179,6 +183,113 @@ TEST(BenchAlloc, AMissingPluginIsANoteThatSaysHowToGetIt) {
   EXPECT_THAT(field.notes.back(), HasSubstr("-DHEADROOM_TORCH=ON"));
   EXPECT_THAT(field.notes.back(), HasSubstr("ratios are over "));
   EXPECT_EQ(field.notes.back().find('\n'), std::string::npos);
+}
+
+// --- bench device ----------------------------------------------------------------------------
+
+std::set<std::string> calls_of(const DeviceBench& bench) {
+  std::set<std::string> names;
+  for (const CallCost& cost : bench.calls) names.insert(cost.call);
+  return names;
+}
+
+TEST(BenchDevice, TimesEveryCallOnMetaAndGivesAllBack) {
+  const auto device = device::MetaDevice::create({.capacity_bytes = 64_GiB});
+  const DeviceBench bench = bench_device(*device, {.rounds = 2}, kSilent);
+  EXPECT_EQ(bench.device, "meta:0");
+  EXPECT_EQ(bench.load_ms, 0) << "it cannot be busy";
+  EXPECT_THAT(calls_of(bench),
+              ::testing::IsSupersetOf({"allocate_segment",
+                                       "free_segment",
+                                       "reserve_addresses",
+                                       "release_addresses",
+                                       "create_pages",
+                                       "map_pages",
+                                       "map_pages, again",
+                                       "unmap_pages",
+                                       "release_pages",
+                                       "record_event",
+                                       "query_event",
+                                       "synchronize_event",
+                                       "memory_info",
+                                       "fill",
+                                       "allocate_pinned"}));
+  for (const CallCost& cost : bench.calls) {
+    EXPECT_GT(cost.idle_us.median, 0) << cost.call;
+    EXPECT_LE(cost.idle_us.low, cost.idle_us.median) << cost.call;
+    EXPECT_LE(cost.idle_us.median, cost.idle_us.high) << cost.call;
+    EXPECT_FALSE(cost.loaded_us.has_value()) << cost.call;
+    EXPECT_FALSE(cost.waits) << cost.call;
+  }
+  EXPECT_EQ(device->memory_info().value().free_bytes, 64_GiB);
+  EXPECT_TRUE(device->state().reservations.empty());
+  EXPECT_TRUE(device->state().streams.empty());
+}
+
+TEST(BenchDevice, TheSameBytesComeInHandlesOfEverySize) {
+  const auto device = device::MetaDevice::create({.capacity_bytes = 64_GiB});
+  const DeviceBench bench = bench_device(*device, {.rounds = 1}, kSilent);
+  std::vector<std::uint64_t> handles;
+  for (const CallCost& cost : bench.calls) {
+    if (cost.call == "create_pages") handles.push_back(cost.handles);
+  }
+  EXPECT_THAT(handles, ElementsAre(512, 128, 51, 16, 4, 1));
+}
+
+TEST(BenchDevice, IsBusyWhereStreamsHaveThreads) {
+  const auto device = device::CpuDevice::create({.capacity_bytes = 1_GiB});
+  const DeviceBench bench = bench_device(*device, {.rounds = 1, .load_ms = 2}, kSilent);
+  EXPECT_GT(bench.load_ms, 0);
+  for (const CallCost& cost : bench.calls) EXPECT_TRUE(cost.loaded_us.has_value()) << cost.call;
+  EXPECT_EQ(device->memory_info().value().free_bytes, 1_GiB);
+}
+
+TEST(BenchDevice, TooSmallADeviceIsAnError) {
+  const auto device = device::MetaDevice::create({.capacity_bytes = 512_MiB});
+  EXPECT_THROW((void)bench_device(*device, {.rounds = 1}, kSilent), Error);
+}
+
+TEST(BenchDevice, ShowsHandlesAndWhatWaits) {
+  const DeviceBench bench{
+      .device = "cuda:0",
+      .name = "NVIDIA H200",
+      .load_ms = 50.2,
+      .calls = {{.call = "map_pages",
+                 .size_bytes = 1_GiB,
+                 .handles = 512,
+                 .idle_us = {.median = 16347, .low = 16000, .high = 17000},
+                 .loaded_us = Spread{.median = 16400, .low = 16400, .high = 16400}},
+                {.call = "free_segment",
+                 .size_bytes = 512,
+                 .idle_us = {.median = 53.25, .low = 50, .high = 60},
+                 .loaded_us = Spread{.median = 50000, .low = 49000, .high = 51000},
+                 .waits = true}}};
+  const std::string text = draw_device_bench(bench, Context{});
+  EXPECT_THAT(text, HasSubstr("cuda:0, NVIDIA H200"));
+  EXPECT_THAT(text, HasSubstr("512 x 2MiB"));
+  EXPECT_THAT(text, HasSubstr("16347"));
+  EXPECT_THAT(text, HasSubstr("53.25"));
+  EXPECT_THAT(text, HasSubstr("waits\n"));
+  EXPECT_THAT(text, HasSubstr("Next: headroom bench alloc --device cuda:0"));
+  const auto json = nlohmann::json::parse(device_bench_json(bench));
+  EXPECT_EQ(json["what"], "device");
+  EXPECT_EQ(json["device"], "cuda:0");
+  EXPECT_EQ(json["calls"].at(0)["handles"], 512);
+  EXPECT_EQ(json["calls"].at(1)["waits"], true);
+  EXPECT_EQ(json["calls"].at(1)["loaded_us"]["high"], 51000);
+}
+
+// --- From outside ----------------------------------------------------------------------------
+
+TEST(CliBench, MeasuresADevicesCalls) {
+  const ProcessResult done =
+      run({"bench", "device", "--device", "meta", "--rounds", "1", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["what"], "device");
+  EXPECT_EQ(json["device"], "meta:0");
+  EXPECT_TRUE(json["calls"].at(0)["loaded_us"].is_null());
+  EXPECT_EQ(run({"bench", "device", "--device", "cuda:99"}).exit_code, 1);
 }
 
 TEST(CliBench, MeasuresOnMetaByDefault) {
