@@ -14,8 +14,7 @@ std::string microseconds(double us) { return fmt::format("{:.{}f}", us, us < 100
 
 std::string size_text(const CallCost& cost) {
   if (cost.size_bytes == 0) return "";
-  const std::string size = format_bytes(cost.size_bytes);
-  if (cost.handles == 0) return size;
+  if (cost.handles == 0) return format_bytes(cost.size_bytes);
   return fmt::format("{} x {}", cost.handles, format_bytes(cost.size_bytes / cost.handles));
 }
 
