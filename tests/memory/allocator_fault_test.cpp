@@ -281,6 +281,10 @@ TYPED_TEST(AllocatorFaults, ADriverThatShutsDownIsNoError) {
     world.faulty().fail_at(position, StatusCode::kShutDown, UINT64_MAX);
     ASSERT_EQ(world.run(), std::nullopt);
     EXPECT_EQ(world.allocator().misuse_count(), 0U);
+    // Where streams have threads, a run may ask for fewer events and end before its turn comes.
+    if (world.faulty().failed() == 0) {
+      world.faulty().fail_at(1, StatusCode::kShutDown, UINT64_MAX);
+    }
     const auto next = world.allocator().try_allocate(100_MiB);
     ASSERT_FALSE(next.has_value());
     EXPECT_EQ(next.error().reason, FailureReason::kDevice);
