@@ -207,8 +207,8 @@ class Calls {
     });
     timer_.time(what("map_pages"), [&] { must(device_.map_pages(range, handles)); });
     timer_.time(what("map_pages, again"), [&] { must(device_.map_pages(alias, handles)); });
-    timer_.time(what("unmap_pages"), [&] { must(device_.unmap_pages(alias, total)); });
-    must(device_.unmap_pages(range, total));
+    timer_.time(what("unmap_pages"), [&] { return must(device_.unmap_pages(alias, total)); });
+    (void)must(device_.unmap_pages(range, total));
     timer_.time(what("release_pages"), [&] {
       for (const PageHandle handle : handles) must(device_.release_pages(handle));
     });

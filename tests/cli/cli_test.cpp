@@ -185,7 +185,8 @@ TEST(CliDevices, OptionsOfEveryCommandMayStandBeforeIt) {
 
 TEST(CliDevices, MeasuresAndSaysSoWhereSomebodyWatches) {
   if (!testing::has_terminals()) GTEST_SKIP() << "no terminal can be made here";
-  const ProcessResult done = run({"devices", "--measure", "--json"}, {.err_is_terminal = true});
+  const ProcessResult done =
+      run({"devices", "cpu:0", "--measure", "--json"}, {.err_is_terminal = true});
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_THAT(done.err, StartsWith("\rmeasuring cpu:0 (1 of 1)"));
   EXPECT_THAT(done.err, EndsWith("\r\x1b[K"));  // and takes it away again

@@ -163,7 +163,8 @@ DeviceResult<void> CudaDevice::do_map_pages(DeviceAddress address,
   return state_->memory.map_pages(address, handles);
 }
 
-DeviceResult<void> CudaDevice::do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) {
+DeviceResult<std::uint64_t> CudaDevice::do_unmap_pages(DeviceAddress address,
+                                                       std::uint64_t size_bytes) {
   return state_->memory.unmap_pages(address, size_bytes);
 }
 

@@ -12,6 +12,8 @@ namespace {
 // As in nvml.h, which a CUDA installation need not have.
 using NvmlReturn = int;
 constexpr NvmlReturn kNvmlSuccess = 0;
+constexpr NvmlReturn kNvmlNotSupported = 3;
+constexpr NvmlReturn kNvmlNoPermission = 4;
 constexpr NvmlReturn kNvmlInsufficientSize = 7;
 constexpr unsigned long long kNvmlValueNotAvailable = ~0ULL;
 using NvmlDevice = struct NvmlDeviceOpaque*;
@@ -65,6 +67,12 @@ std::string process_name(std::int64_t pid) {
   return name;
 }
 
+// That it is not for us to know is no failure.
+Unexpected<DeviceStatus> refused(NvmlReturn why, const char* call) {
+  const bool may_not = why == kNvmlNotSupported || why == kNvmlNoPermission;
+  return fail(may_not ? StatusCode::kNotSupported : StatusCode::kFailed, call, 0, 0, why);
+}
+
 }  // namespace
 
 DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_bus_id) {
@@ -75,7 +83,7 @@ DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_b
   NvmlDevice device = nullptr;
   if (const NvmlReturn found = library->device_by_pci_bus_id(pci_bus_id.c_str(), &device);
       found != kNvmlSuccess) {
-    return fail(StatusCode::kFailed, "nvmlDeviceGetHandleByPciBusId", 0, 0, found);
+    return refused(found, "nvmlDeviceGetHandleByPciBusId");
   }
   // Processes may come between the two questions, so there is room for some more.
   std::vector<NvmlProcessInfo> infos(64);
@@ -86,7 +94,7 @@ DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_b
     infos.resize(listed == kNvmlInsufficientSize ? count + 64 : count);
   }
   if (listed != kNvmlSuccess) {
-    return fail(StatusCode::kFailed, "nvmlDeviceGetComputeRunningProcesses", 0, 0, listed);
+    return refused(listed, "nvmlDeviceGetComputeRunningProcesses");
   }
   std::vector<ProcessMemory> processes;
   for (const NvmlProcessInfo& info : infos) {
