@@ -76,7 +76,7 @@ configure() {
     has_cached "$dir" "$@"; then
     return
   fi
-  (cd "$root" && cmake --preset "$preset" "${options[@]}") >&2 ||
+  (cd "$root" && cmake --preset "$preset" "${options[@]}" "${@/#/-D}") >&2 ||
     die "CMake could not configure $dir (see above)"
 }
 
