@@ -1,8 +1,10 @@
 set(HEADROOM_TRACE_SOURCES
   format_error.cpp
+  internal/dict_template.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
+  internal/pickle_machine_fast.cpp
   internal/pickle_opcodes.cpp
   internal/record.cpp
   internal/snapshot_entries.cpp

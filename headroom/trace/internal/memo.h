@@ -7,23 +7,32 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <vector>
 
+#include "headroom/trace/internal/big_vector.h"
 #include "headroom/trace/internal/pickle_data.h"
 
 namespace headroom::trace::internal {
 
 class Memo {
  public:
+  explicit Memo(std::uint64_t input_bytes) { near_.reserve(input_bytes / 32); }
+
   // Absent where nothing was put.
   [[nodiscard]] Ref get(std::uint32_t number) const {
-    if (number < near_.size() && near_[number]) return near_[number];
+    if (const Ref near = get_near(number)) return near;
     const auto found = far_.find(number);
     return found != far_.end() ? found->second : Ref{};
   }
 
-  void put(std::uint32_t number, Ref value, std::uint64_t bytes_read) {
-    if (!get(number)) ++count_;
+  // The same, but for numbers that are too large for the array.
+  [[nodiscard]] Ref get_near(std::uint32_t number) const {
+    return number < near_.size() ? near_[number] : Ref{};
+  }
+
+  // Gives whether the number was new, as it is in all that a pickler writes.
+  bool put(std::uint32_t number, Ref value, std::uint64_t bytes_read) {
+    const bool is_new = !get(number);
+    if (is_new) ++count_;
     if (number < near_.size()) {
       near_[number] = value;
     } else if (number < bytes_read) {
@@ -32,6 +41,7 @@ class Memo {
     } else {
       far_.insert_or_assign(number, value);
     }
+    return is_new;
   }
 
   // Under the next number, which Python takes from how many there are.
@@ -45,7 +55,7 @@ class Memo {
   }
 
  private:
-  std::vector<Ref> near_;
+  BigVector<Ref> near_;
   std::unordered_map<std::uint32_t, Ref> far_;
   std::uint64_t count_ = 0;
 };
