@@ -12,13 +12,16 @@ set(HEADROOM_TRACE_SOURCES
   internal/snapshot_tables.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
+  internal/pickle_sink.cpp
   pickle_reader.cpp
+  pickle_writer.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
   format_error.h
   pickle_reader.h
+  pickle_writer.h
   progress.h
   tables.h
   trace.h

@@ -29,10 +29,12 @@ class Memo {
     return number < near_.size() ? near_[number] : Ref{};
   }
 
-  // Gives whether the number was new, as it is in all that a pickler writes.
-  bool put(std::uint32_t number, Ref value, std::uint64_t bytes_read) {
-    const bool is_new = !get(number);
-    if (is_new) ++count_;
+  void put(std::uint32_t number, Ref value, std::uint64_t bytes_read) {
+    if (get(number)) {
+      is_overwritten_ = true;
+    } else {
+      ++count_;
+    }
     if (number < near_.size()) {
       near_[number] = value;
     } else if (number < bytes_read) {
@@ -41,8 +43,10 @@ class Memo {
     } else {
       far_.insert_or_assign(number, value);
     }
-    return is_new;
   }
+
+  // Whether some number was put twice. No pickler does that.
+  [[nodiscard]] bool is_overwritten() const noexcept { return is_overwritten_; }
 
   // Under the next number, which Python takes from how many there are.
   void add(Ref value, std::uint64_t bytes_read) {
@@ -58,6 +62,7 @@ class Memo {
   BigVector<Ref> near_;
   std::unordered_map<std::uint32_t, Ref> far_;
   std::uint64_t count_ = 0;
+  bool is_overwritten_ = false;
 };
 
 }  // namespace headroom::trace::internal

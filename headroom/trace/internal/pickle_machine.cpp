@@ -158,9 +158,9 @@ void PickleMachine::step_rare(Opcode opcode) {
     case Opcode::kBinString:
       return push_text(take<std::uint32_t>(), true);
     case Opcode::kBinPut:
-      return put_into_memo(take<std::uint8_t>());
+      return memo_.put(take<std::uint8_t>(), top(), offset());
     case Opcode::kLongBinPut:
-      return put_into_memo(take<std::uint32_t>());
+      return memo_.put(take<std::uint32_t>(), top(), offset());
     case Opcode::kPop:
       return pop();
     case Opcode::kPopMark:
@@ -180,11 +180,6 @@ Ref PickleMachine::take_from_memo(std::uint32_t number) const {
   const Ref value = memo_.get(number);
   if (!value) fail_here("asks for number " + format_count(number) + " of the memo, which is empty");
   return value;
-}
-
-void PickleMachine::put_into_memo(std::uint32_t number) {
-  // Templates name keys by their numbers.
-  if (!memo_.put(number, top(), offset())) templates_ = {};
 }
 
 void PickleMachine::mark() {

@@ -73,7 +73,6 @@ class PickleMachine {
   }
   [[nodiscard]] Ref top() const { return last_values(1)[0]; }
   [[nodiscard]] Ref take_from_memo(std::uint32_t number) const;
-  void put_into_memo(std::uint32_t number);
   void mark();
   void pop_mark();
   void pop();

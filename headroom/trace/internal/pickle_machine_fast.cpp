@@ -74,6 +74,7 @@ inline Ref PickleMachine::fast_value(const std::uint8_t*& at) {
 Ref PickleMachine::fast_dict(const std::uint8_t*& at) {
   // Files in which it fails more often than not have other dictionaries than these.
   if (template_misses_ > template_hits_ + 100) return {};
+  if (memo_.is_overwritten()) return {};  // templates name keys by their numbers
   const std::uint8_t* first = at + 1;
   const bool is_memoized = is_at(Opcode::kMemoize, first);
   if (is_memoized) ++first;
