@@ -1,8 +1,20 @@
 set(HEADROOM_TRACE_SOURCES
+  format_error.cpp
+  hrt_reader.cpp
+  hrt_writer.cpp
+  internal/crc32c.cpp
+  internal/hrt_decoder.cpp
+  internal/hrt_events.cpp
+  internal/hrt_format.cpp
+  internal/hrt_items.cpp
+  internal/substitute.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  format_error.h
+  hrt_reader.h
+  hrt_writer.h
   tables.h
   trace.h
   value.h)
