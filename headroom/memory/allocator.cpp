@@ -8,6 +8,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
+#include "headroom/memory/internal/notes.h"
 
 namespace headroom::memory {
 
@@ -28,34 +29,46 @@ Allocator::~Allocator() = default;
 
 // --- Blocks --------------------------------------------------------------------------------------
 
+DeviceAddress Allocator::allocate_or_fail(std::uint64_t size_bytes,
+                                          StreamId stream,
+                                          std::optional<AllocationFailure>& failure) noexcept {
+  if (size_bytes == 0) return 0;
+  try {
+    if (size_bytes < device::kAbsurdSize) [[likely]] {
+      return do_allocate(size_bytes, stream, failure);
+    }
+    std::unique_lock lock(mutex_);
+    failure = fail(lock,
+                   {.reason = FailureReason::kTooLarge,
+                    .asked_bytes = size_bytes,
+                    .rounded_bytes = size_bytes,
+                    .segment_bytes = size_bytes,
+                    .stream = stream});
+  } catch (...) {
+    failure =
+        AllocationFailure{.reason = FailureReason::kDevice,
+                          .status = {.code = StatusCode::kOutOfHostMemory, .call = "allocate"}};
+  }
+  return 0;
+}
+
 AllocationResult<DeviceAddress> Allocator::try_allocate(std::uint64_t size_bytes,
                                                         StreamId stream) noexcept {
-  if (size_bytes == 0) return DeviceAddress{0};
-  try {
-    if (size_bytes < device::kAbsurdSize) return do_allocate(size_bytes, stream);
-    std::unique_lock lock(mutex_);
-    return Unexpected(fail(lock,
-                           {.reason = FailureReason::kTooLarge,
-                            .asked_bytes = size_bytes,
-                            .rounded_bytes = size_bytes,
-                            .segment_bytes = size_bytes,
-                            .stream = stream}));
-  } catch (...) {
-    return Unexpected(
-        AllocationFailure{.reason = FailureReason::kDevice,
-                          .status = {.code = StatusCode::kOutOfHostMemory, .call = "allocate"}});
-  }
+  std::optional<AllocationFailure> failure;
+  const DeviceAddress address = allocate_or_fail(size_bytes, stream, failure);
+  if (failure) return Unexpected(*std::move(failure));
+  return address;
 }
 
 DeviceAddress Allocator::allocate(std::uint64_t size_bytes, StreamId stream) {
-  auto result = try_allocate(size_bytes, stream);
-  if (result) [[likely]] {
-    return *result;
+  std::optional<AllocationFailure> failure;
+  const DeviceAddress address = allocate_or_fail(size_bytes, stream, failure);
+  if (!failure) [[likely]] {
+    return address;
   }
-  const AllocationFailure& failure = result.error();
-  if (failure.reason == FailureReason::kDevice) throw Error(to_string(failure.status));
-  if (failure.report == nullptr) throw std::bad_alloc();
-  throw OutOfMemory(failure.report);
+  if (failure->reason == FailureReason::kDevice) throw Error(to_string(failure->status));
+  if (failure->report == nullptr) throw std::bad_alloc();
+  throw OutOfMemory(failure->report);
 }
 
 DeviceResult<void> Allocator::try_free(DeviceAddress address) noexcept {
@@ -198,11 +211,9 @@ void Allocator::release_pool(PoolId id) { do_release_pool(id); }
 
 // --- What happened -------------------------------------------------------------------------------
 
-void Allocator::emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept {
-  const std::uint64_t sequence = sequence_++;
-  if (sink_ == nullptr) [[likely]] {
-    return;
-  }
+void Allocator::tell_sink(Action action,
+                          const BlockNote& block,
+                          std::uint64_t size_bytes) noexcept {
   sink_->record({.action = action,
                  .category = block.context.category,
                  .annotation = block.context.annotation,
@@ -210,40 +221,7 @@ void Allocator::emit(Action action, const BlockNote& block, std::uint64_t size_b
                  .size_bytes = size_bytes,
                  .stream = block.stream,
                  .pool = block.pool,
-                 .sequence = sequence});
-}
-
-void Allocator::note_alloc(const BlockNote& block) noexcept {
-  const bool small = block.is_small;
-  stats_.allocation.increase(small, 1);
-  stats_.allocated_bytes.increase(small, block.size_bytes);
-  stats_.active.increase(small, 1);
-  stats_.active_bytes.increase(small, block.size_bytes);
-  stats_.requested_bytes.increase(small, block.requested_bytes);
-  stats_.live_bytes.increase(round_up(block.requested_bytes, kMinBlockBytes));
-  stats_.category_bytes[static_cast<std::size_t>(block.context.category)].increase(
-      block.size_bytes);
-  running_.allocated = std::max(running_.allocated, stats_.allocated_bytes.all.current);
-  running_.live = std::max(running_.live, stats_.live_bytes.current);
-  emit(Action::kAlloc, block, block.requested_bytes);
-}
-
-void Allocator::note_free_requested(const BlockNote& block) noexcept {
-  const bool small = block.is_small;
-  stats_.allocation.decrease(small, 1);
-  stats_.allocated_bytes.decrease(small, block.size_bytes);
-  stats_.category_bytes[static_cast<std::size_t>(block.context.category)].decrease(
-      block.size_bytes);
-  emit(Action::kFreeRequested, block, block.requested_bytes);
-}
-
-void Allocator::note_free_completed(const BlockNote& block) noexcept {
-  const bool small = block.is_small;
-  stats_.active.decrease(small, 1);
-  stats_.active_bytes.decrease(small, block.size_bytes);
-  stats_.requested_bytes.decrease(small, block.requested_bytes);
-  stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
-  emit(Action::kFreeCompleted, block, block.requested_bytes);
+                 .sequence = sequence_ - 1});
 }
 
 void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept {
@@ -314,8 +292,11 @@ AllocationFailure Allocator::fail(std::unique_lock<std::mutex>& lock,
 // --- Reports -------------------------------------------------------------------------------------
 
 Statistics Allocator::statistics() const {
-  const std::lock_guard lock(mutex_);
-  return stats_;
+  std::unique_lock lock(mutex_);
+  Statistics stats = stats_;
+  lock.unlock();
+  stats.sum_up();
+  return stats;
 }
 
 void Allocator::reset_peak_statistics() noexcept {

@@ -187,7 +187,7 @@ class Allocator {
     AllocationContext context{};
   };
 
-  // All require mutex_.
+  // All require mutex_. Inline, in internal/notes.h, which a core includes.
   void note_alloc(const BlockNote& block) noexcept;
   void note_free_requested(const BlockNote& block) noexcept;
   void note_free_completed(const BlockNote& block) noexcept;
@@ -208,8 +208,10 @@ class Allocator {
 
   // --- What a core implements; each takes mutex_ itself where it needs it, unless said ---------
 
-  virtual AllocationResult<DeviceAddress> do_allocate(std::uint64_t size_bytes,
-                                                      StreamId stream) = 0;
+  // 0 when it failed, with the reason; not a Result, which costs more than the rest of the path.
+  virtual DeviceAddress do_allocate(std::uint64_t size_bytes,
+                                    StreamId stream,
+                                    std::optional<AllocationFailure>& failure) = 0;
   virtual device::DeviceResult<void> do_free(DeviceAddress address) = 0;
   virtual device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) = 0;
   virtual void do_process_events() = 0;
@@ -242,7 +244,17 @@ class Allocator {
   friend class PeakScope;
   struct Callbacks;
 
+  [[nodiscard]] DeviceAddress allocate_or_fail(std::uint64_t size_bytes,
+                                               StreamId stream,
+                                               std::optional<AllocationFailure>& failure) noexcept;
   void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  void tell_sink(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  template <bool kSmall>
+  void count_alloc(const BlockNote& block) noexcept;
+  template <bool kSmall>
+  void count_free_requested(const BlockNote& block) noexcept;
+  template <bool kSmall>
+  void count_free_completed(const BlockNote& block) noexcept;
   [[nodiscard]] Account account_for(const FailedRequest& request,
                                     std::unique_lock<std::mutex>& lock,
                                     CoreAccount* core) const;

@@ -125,6 +125,10 @@ std::string counters_line(const Statistics& stats) {
 
 }  // namespace
 
+void Statistics::sum_up() noexcept {
+  for (const NamedArray& entry : kArrays) (this->*entry.member).sum_up();
+}
+
 void Statistics::reset_peak() noexcept {
   for_each_stat(*this, [](Stat& stat) { stat.reset_peak(); });
 }

@@ -20,9 +20,8 @@ struct Stat {
 
   void increase(std::uint64_t amount) noexcept {
     const auto by = static_cast<std::int64_t>(amount);
-    current += by;
     allocated += by;
-    peak = std::max(peak, current);
+    move(by);
   }
   void decrease(std::uint64_t amount) noexcept {
     const auto by = static_cast<std::int64_t>(amount);
@@ -34,11 +33,19 @@ struct Stat {
     if (amount > 0) increase(static_cast<std::uint64_t>(amount));
     if (amount < 0) decrease(static_cast<std::uint64_t>(-amount));
   }
+  void move(std::int64_t by) noexcept {
+    current += by;
+    // A branch, not a maximum: peaks are rare, and a store is not free.
+    if (current > peak) [[unlikely]] {
+      peak = current;
+    }
+  }
   void reset_peak() noexcept { peak = current; }
   void reset_accumulated() noexcept { allocated = freed = 0; }
 };
 
-// The quantity for all blocks and for each kind of pool.
+// The quantity for all blocks and for each kind of pool. What came and went of `all` is the sum of
+// the pools': it is not counted twice, but filled in when somebody asks (sum_up).
 struct StatArray {
   Stat all;
   Stat small_pool;
@@ -47,16 +54,20 @@ struct StatArray {
   [[nodiscard]] Stat& of(bool is_small) noexcept { return is_small ? small_pool : large_pool; }
 
   void increase(bool is_small, std::uint64_t amount) noexcept {
-    all.increase(amount);
+    all.move(static_cast<std::int64_t>(amount));
     of(is_small).increase(amount);
   }
   void decrease(bool is_small, std::uint64_t amount) noexcept {
-    all.decrease(amount);
+    all.current -= static_cast<std::int64_t>(amount);
     of(is_small).decrease(amount);
   }
   void change(bool is_small, std::int64_t amount) noexcept {
-    all.change(amount);
+    all.move(amount);
     of(is_small).change(amount);
+  }
+  void sum_up() noexcept {
+    all.allocated = small_pool.allocated + large_pool.allocated;
+    all.freed = small_pool.freed + large_pool.freed;
   }
 };
 
@@ -88,6 +99,7 @@ struct Statistics {
   // False when several threads allocated at once without a lock and a peak is only near.
   bool peak_is_exact = true;
 
+  void sum_up() noexcept;
   void reset_peak() noexcept;
   void reset_accumulated() noexcept;
 };

@@ -57,6 +57,7 @@ TEST(StatArray, AllIsSmallPlusLarge) {
   array.increase(false, 40);
   array.decrease(true, 1);
   array.change(false, -5);
+  array.sum_up();
   EXPECT_EQ(array.small_pool.current, 2);
   EXPECT_EQ(array.large_pool.current, 35);
   EXPECT_EQ(array.all.current, 37);
@@ -84,6 +85,7 @@ Statistics busy() {
   stats.num_device_free = 5;
   stats.num_oom_rejections = 6;
   stats.max_split_size = 7;
+  stats.sum_up();
   return stats;
 }
 

@@ -32,9 +32,8 @@ std::uint64_t size_with_growth(const internal::Block& block) noexcept {
 // first block that is no improvement.
 internal::FreePosition prefer_holes(const internal::FreeIndex& free,
                                     internal::FreePosition at) noexcept {
-  for (auto next = free.next(at);
-       free.at(at).block->expandable != nullptr && next != free.end() &&
-       size_with_growth(*free.at(next).block) < size_with_growth(*free.at(at).block);
+  for (auto next = free.next(at); free.at(at).expandable != nullptr && next != free.end() &&
+                                  size_with_growth(free.at(next)) < size_with_growth(free.at(at));
        next = free.next(next)) {
     at = next;
   }
@@ -43,31 +42,37 @@ internal::FreePosition prefer_holes(const internal::FreeIndex& free,
 
 }  // namespace
 
-AllocationResult<DeviceAddress> CachingAllocator::do_allocate(std::uint64_t size_bytes,
-                                                              StreamId stream) {
+DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
+                                            StreamId stream,
+                                            std::optional<AllocationFailure>& failure) {
   std::unique_lock lock(mutex_);
-  if (auto known = check_stream(stream); !known) {
-    return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = known.error()}));
+  if (stream != StreamId::kDefault) {
+    if (auto known = check_stream(stream); !known) {
+      failure = fail(lock, {.reason = FailureReason::kDevice, .status = known.error()});
+      return 0;
+    }
   }
   prepare();
-  if (!is_capturing()) process_pending();
-  const Request request = make_request(size_bytes, stream);
+  if (state_->has_unfinished_frees() && !is_capturing()) process_pending();
+  Request request = make_request(size_bytes, stream);
   if (const auto at = find_free_block(request); at != request.index->end()) [[likely]] {
     return hand_out_cached(request, at).address;
   }
+  request.segment = internal::segment_size(request.rounded, state_->config);
   const Grown grown = allocate_slowly(lock, request);
   if (grown.outcome == Growth::kDone) return hand_out_grown(request, *grown.block).address;
   const FailureReason reason = grown.outcome == Growth::kRejected ? FailureReason::kRejected
                                : grown.outcome == Growth::kDeviceFailed
                                    ? FailureReason::kDevice
                                    : FailureReason::kOutOfMemory;
-  return Unexpected(fail(lock,
-                         {.reason = reason,
-                          .status = grown.status,
-                          .asked_bytes = size_bytes,
-                          .rounded_bytes = request.rounded,
-                          .segment_bytes = request.segment,
-                          .stream = stream}));
+  failure = fail(lock,
+                 {.reason = reason,
+                  .status = grown.status,
+                  .asked_bytes = size_bytes,
+                  .rounded_bytes = request.rounded,
+                  .segment_bytes = request.segment,
+                  .stream = stream});
+  return 0;
 }
 
 DeviceResult<void> CachingAllocator::check_stream(StreamId stream) {
@@ -77,47 +82,38 @@ DeviceResult<void> CachingAllocator::check_stream(StreamId stream) {
   return {};
 }
 
-// Everything a hand-out needs from the host, before anything has changed.
-void CachingAllocator::prepare() {
-  internal::CachingState& s = *state_;
-  s.blocks.prepare(2);
-  s.active.prepare();
-}
-
-CachingAllocator::Request CachingAllocator::make_request(std::uint64_t size_bytes,
-                                                         StreamId stream) {
+inline CachingAllocator::Request CachingAllocator::make_request(std::uint64_t size_bytes,
+                                                                StreamId stream) {
   const std::uint64_t rounded = internal::round_size(size_bytes, state_->config);
   BlockPool& pool = route(rounded, stream);
   return {.asked = size_bytes,
           .rounded = rounded,
-          .segment = internal::segment_size(rounded, state_->config),
           .stream = stream,
           .pool = &pool,
           .index = &pool.index_of(stream)};
 }
 
-BlockPool& CachingAllocator::route(std::uint64_t rounded, StreamId stream) const {
+inline BlockPool& CachingAllocator::route(std::uint64_t rounded, StreamId stream) const {
   const bool is_small = rounded <= kSmallBytes;
-  internal::CachingState& s = *state_;
-  for (auto scope = s.scopes.rbegin(); scope != s.scopes.rend(); ++scope) {
-    if (!scope->filter(stream)) continue;
-    internal::PrivatePool& pool = *s.private_pools.at(scope->id);
-    return is_small ? pool.small : pool.large;
+  if (!state_->scopes.empty()) [[unlikely]] {
+    if (internal::PrivatePool* pool = state_->private_pool_for(stream)) {
+      return is_small ? pool->small : pool->large;
+    }
   }
-  return is_small ? s.small : s.large;
+  return is_small ? state_->small : state_->large;
 }
 
 // Step 3, without taking: PyTorch looks at one candidate only.
-internal::FreePosition CachingAllocator::search(const Request& request) const {
+inline internal::FreePosition CachingAllocator::search(const Request& request) const {
   const internal::FreeIndex& free = *request.index;
   auto at = free.lower_bound(request.rounded);
   if (at == free.end()) return at;
 
-  if (free.at(at).block->expandable != nullptr) {
+  if (free.at(at).expandable != nullptr) {
     if (uses_expandable(*request.pool)) {
       at = prefer_holes(free, at);
     } else {
-      while (at != free.end() && free.at(at).block->expandable != nullptr) at = free.next(at);
+      while (at != free.end() && free.at(at).expandable != nullptr) at = free.next(at);
       if (at == free.end()) return at;
     }
   }
@@ -130,7 +126,7 @@ internal::FreePosition CachingAllocator::search(const Request& request) const {
   return at;
 }
 
-internal::FreePosition CachingAllocator::find_free_block(const Request& request) {
+inline internal::FreePosition CachingAllocator::find_free_block(const Request& request) {
   if (limit_is_set() && state_->config.garbage_collection_threshold > 0) ++request.pool->searches;
   return search(request);
 }
@@ -176,7 +172,7 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<std::
   if (run_free_callbacks(lock)) {
     prepare();
     if (const auto at = find_free_block(request); at != request.index->end()) {
-      Block* block = request.index->at(at).block;
+      Block* block = &request.index->at(at);
       request.index->erase(at);
       return {.outcome = Growth::kDone, .block = block};
     }
@@ -241,7 +237,7 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<std::mut
   block.stream = stream;
   block.pool = &pool;
   block.index = index;
-  block.serial = state_->next_serial++;
+  block.tie = state_->next_tie();
   note_segment(Action::kSegmentAlloc,
                {.address = block.address,
                 .size_bytes = size_bytes,
@@ -252,7 +248,7 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<std::mut
   return {.outcome = Growth::kDone, .block = &block};
 }
 
-bool CachingAllocator::should_split(const Block& block, std::uint64_t rounded) const {
+inline bool CachingAllocator::should_split(const Block& block, std::uint64_t rounded) const {
   const std::uint64_t rest = block.size - rounded;
   if (block.pool->is_small || uses_expandable(*block.pool)) return rest >= kMinBlockBytes;
   return rounded < state_->config.max_split_bytes && rest > kSmallBytes;
@@ -260,16 +256,9 @@ bool CachingAllocator::should_split(const Block& block, std::uint64_t rounded) c
 
 // The front becomes a block of its own; `block` stays as the rest, to be filed as free by the
 // caller.
-CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rounded) {
+inline CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rounded) {
   const bool was_split = block.is_split();
-  Block& front = state_->blocks.take();
-  front.address = block.address;
-  front.size = rounded;
-  front.stream = block.stream;
-  front.pool = block.pool;
-  front.index = block.index;
-  front.expandable = block.expandable;
-  front.serial = block.serial;
+  Block& front = state_->blocks.take_beside(block, block.address, rounded);
   front.prev = block.prev;
   if (front.prev != nullptr) front.prev->next = &front;
   front.next = &block;
@@ -290,13 +279,13 @@ CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rou
   return front;
 }
 
-CachingAllocator::Block& CachingAllocator::hand_out_cached(const Request& request,
-                                                           internal::FreePosition at) {
-  Block& found = *request.index->at(at).block;
+inline CachingAllocator::Block& CachingAllocator::hand_out_cached(const Request& request,
+                                                                  internal::FreePosition at) {
+  Block& found = request.index->at(at);
   if (should_split(found, request.rounded)) {
     request.index->prepare(1);
     Block& front = split(found, request.rounded);
-    request.index->replace(at, key_of(found));
+    request.index->replace(at, found);
     return hand_out(request, front);
   }
   if (found.is_split() && found.expandable == nullptr) {
@@ -321,7 +310,7 @@ CachingAllocator::Block& CachingAllocator::hand_out_grown(const Request& request
   return hand_out(request, front);
 }
 
-CachingAllocator::Block& CachingAllocator::hand_out(const Request& request, Block& block) {
+inline CachingAllocator::Block& CachingAllocator::hand_out(const Request& request, Block& block) {
   block.is_allocated = true;
   block.requested = request.asked;
   block.context = current_context();

@@ -72,12 +72,6 @@ std::optional<std::uint64_t> CachingAllocator::limit_for_fraction(double fractio
   return static_cast<std::uint64_t>(state_->version >= kPyTorch213 ? std::round(bytes) : bytes);
 }
 
-// Until 2.12 any open pool scope counted as a capture.
-bool CachingAllocator::is_capturing() const noexcept {
-  if (state_->version < kPyTorch213 && !state_->scopes.empty()) return true;
-  return state_->captures > 0;
-}
-
 void CachingAllocator::begin_capture() {
   const std::lock_guard lock(mutex_);
   ++state_->captures;

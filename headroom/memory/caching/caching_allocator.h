@@ -28,7 +28,6 @@ struct BlockPool;
 struct CachingState;
 struct ExpandableSegment;
 class FreeIndex;
-struct FreeKey;
 struct FreePosition;
 struct PendingFree;
 struct PrivatePool;
@@ -69,7 +68,9 @@ class CachingAllocator final : public Allocator {
   device::DeviceResult<void> restore(std::span<const SegmentInfo> segments);
 
  protected:
-  AllocationResult<DeviceAddress> do_allocate(std::uint64_t size_bytes, StreamId stream) override;
+  DeviceAddress do_allocate(std::uint64_t size_bytes,
+                            StreamId stream,
+                            std::optional<AllocationFailure>& failure) override;
   device::DeviceResult<void> do_free(DeviceAddress address) override;
   device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) override;
   void do_process_events() override;
@@ -133,7 +134,6 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] Block& split(Block& block, std::uint64_t rounded);
 
   // Free and release, in caching/release.cpp:
-  [[nodiscard]] internal::FreeKey key_of(Block& block) const noexcept;
   void insert_free(Block& block);
   void complete_free(Block& block);
   [[nodiscard]] static bool can_merge(const Block& block, const Block* neighbour) noexcept;
@@ -171,7 +171,7 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] bool is_capturing() const noexcept;
   [[nodiscard]] bool is_pool_in_use(const internal::PrivatePool& pool) const;
   void restore_segment(const SegmentInfo& segment);
-  [[nodiscard]] BlockNote note_of(const Block& block) const noexcept;
+  [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
   template <class Function>
   void for_each_pool(Function&& function) const;
   template <class Function>

@@ -39,10 +39,6 @@ bool is_gone(const device::DeviceStatus& status) noexcept {
 
 }  // namespace
 
-bool CachingAllocator::uses_expandable(const BlockPool& /*pool*/) const noexcept {
-  return state_->config.expandable_segments;
-}
-
 // The address space of a new segment: 9/8 of the device, unless configured lower.
 static std::uint64_t reservation_bytes(const AllocatorConfig& config,
                                        std::uint64_t total,
@@ -75,7 +71,7 @@ CachingAllocator::Grown CachingAllocator::grow_expandable(const Request& request
     }
     block = next;  // it has absorbed the block before it
   }
-  block->index->erase(key_of(*block));
+  block->index->erase(*block);
   return {.outcome = Growth::kDone, .block = block};
 }
 
@@ -121,7 +117,7 @@ CachingAllocator::Grown CachingAllocator::find_room(const Request& request) {
   block.pool = &pool;
   block.index = request.index;
   block.expandable = segment.get();
-  block.serial = s.next_serial++;
+  block.tie = s.next_tie();
   block.is_mapped = false;
   insert_unmapped(pool.unmapped, std::move(node), block);
   s.expandable_segments.push_back(std::move(segment));
@@ -175,14 +171,8 @@ DeviceResult<void> CachingAllocator::map_block(Block& block, std::uint64_t size_
       pool.unmapped.extract({.stream = block.stream, .address = block.address});
   block.is_mapped = true;
   if (mapped_bytes < block.size) {
-    Block& rest = s.blocks.take();
-    rest.address = block.address + mapped_bytes;
-    rest.size = block.size - mapped_bytes;
-    rest.stream = block.stream;
-    rest.pool = &pool;
-    rest.index = block.index;
-    rest.expandable = &segment;
-    rest.serial = block.serial;
+    Block& rest =
+        s.blocks.take_beside(block, block.address + mapped_bytes, block.size - mapped_bytes);
     rest.is_mapped = false;
     rest.prev = &block;
     rest.next = block.next;
@@ -230,16 +220,9 @@ void CachingAllocator::unmap_block(Block& block) {
     segment.pages[i] = PageHandle::kNone;
   }
 
-  block.index->erase(key_of(block));
+  block.index->erase(block);
   const auto keep = [&](DeviceAddress address, std::uint64_t bytes, Block* prev, Block* next) {
-    Block& rest = s.blocks.take();
-    rest.address = address;
-    rest.size = bytes;
-    rest.stream = block.stream;
-    rest.pool = &pool;
-    rest.index = block.index;
-    rest.expandable = &segment;
-    rest.serial = block.serial;
+    Block& rest = s.blocks.take_beside(block, address, bytes);
     rest.prev = prev;
     rest.next = next;
     if (prev != nullptr) prev->next = &rest;

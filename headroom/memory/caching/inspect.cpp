@@ -58,19 +58,9 @@ template <class Function>
 void CachingAllocator::for_each_block(Function&& function) const {
   state_->active.for_each(function);
   for_each_pool([&](const BlockPool& pool) {
-    pool.for_each_free([&](const internal::FreeKey& key) { function(*key.block); });
+    pool.for_each_free(function);
     for (const internal::UnmappedKey& key : pool.unmapped) function(*key.block);
   });
-}
-
-Allocator::BlockNote CachingAllocator::note_of(const Block& block) const noexcept {
-  return {.address = block.address,
-          .size_bytes = block.size,
-          .requested_bytes = block.requested,
-          .stream = block.stream,
-          .pool = block.pool->id(),
-          .is_small = block.pool->is_small,
-          .context = block.context};
 }
 
 // Whether a block, an open scope or a request on its way still needs the pool.
@@ -92,8 +82,7 @@ Allocator::CoreAccount CachingAllocator::core_account(StreamId stream) const {
   CoreAccount account{.is_expandable = state_->config.expandable_segments,
                       .expandable_reserve_bytes = state_->config.expandable_reserve_bytes};
   for_each_pool([&](const BlockPool& pool) {
-    pool.for_each_free([&](const internal::FreeKey& key) {
-      const Block& block = *key.block;
+    pool.for_each_free([&](const Block& block) {
       if (pool.owner != nullptr) account.cached_private_bytes += block.size;
       if (block.stream != stream) {
         account.cached_stream_bytes += block.size;
@@ -229,10 +218,8 @@ std::optional<std::string> check_index(const BlockPool& pool,
                                        StreamId stream,
                                        const internal::FreeIndex& index) {
   std::optional<std::string> problem = index.check_invariants();
-  index.for_each([&](const internal::FreeKey& key) {
-    const internal::Block& block = *key.block;
-    const bool is_filed = block.pool == &pool && block.index == &index && block.stream == stream &&
-                          key.size == block.size && key.address == block.address;
+  index.for_each([&](const internal::Block& block) {
+    const bool is_filed = block.pool == &pool && block.index == &index && block.stream == stream;
     if (!is_filed || !block.is_free() || !block.is_mapped) {
       problem = "the free index holds a block that is not free, not its own, or filed wrongly";
     }
@@ -351,7 +338,7 @@ void CachingAllocator::restore_segment(const SegmentInfo& segment) {
                 .stream = segment.stream,
                 .is_small = segment.is_small});
   if (segment.size_bytes >= s.config.max_split_bytes) stats_.oversize_segments.increase(1);
-  const std::uint64_t serial = s.next_serial++;
+  const std::uint64_t tie = s.next_tie();
   Block* prev = nullptr;
   for (const BlockInfo& info : segment.blocks) {
     prepare();
@@ -362,7 +349,7 @@ void CachingAllocator::restore_segment(const SegmentInfo& segment) {
     block.stream = segment.stream;
     block.pool = &pool;
     block.index = &index;
-    block.serial = serial;
+    block.tie = tie;
     block.prev = prev;
     if (prev != nullptr) prev->next = &block;
     prev = &block;

@@ -75,24 +75,17 @@ void CachingAllocator::do_process_events() {
   if (!is_capturing()) process_pending();
 }
 
-internal::FreeKey CachingAllocator::key_of(Block& block) const noexcept {
-  return {.size = block.size,
-          .tie = state_->version >= kPyTorch213 ? block.serial : 0,
-          .address = block.address,
-          .block = &block};
-}
-
 void CachingAllocator::insert_free(Block& block) {
   block.gc_base = block.pool->searches;
-  block.index->insert(key_of(block));
+  block.index->insert(block);
 }
 
-bool CachingAllocator::can_merge(const Block& block, const Block* neighbour) noexcept {
+inline bool CachingAllocator::can_merge(const Block& block, const Block* neighbour) noexcept {
   return neighbour != nullptr && neighbour->is_free() && neighbour->is_mapped == block.is_mapped;
 }
 
 // Makes a neighbour, which is in no set any more, part of the block. Returns its bytes.
-std::uint64_t CachingAllocator::absorb(Block& block, Block& neighbour) {
+inline std::uint64_t CachingAllocator::absorb(Block& block, Block& neighbour) {
   if (block.prev == &neighbour) {
     block.address = neighbour.address;
     block.prev = neighbour.prev;
@@ -112,7 +105,7 @@ void CachingAllocator::merge_neighbours(Block& block) {
   for (Block* neighbour : {block.prev, block.next}) {
     if (!can_merge(block, neighbour)) continue;
     if (neighbour->is_mapped) {
-      neighbour->index->erase(key_of(*neighbour));
+      neighbour->index->erase(*neighbour);
     } else {
       block.pool->unmapped.erase({.stream = neighbour->stream, .address = neighbour->address});
     }
@@ -132,11 +125,11 @@ void CachingAllocator::complete_free(Block& block) {
   // and what the result adds.
   std::int64_t splits = 0;
   std::int64_t split_bytes = 0;
-  std::optional<internal::FreeKey> left_behind;  // a neighbour's key, for the result to replace
+  internal::FreePosition place = index.end();  // a neighbour's, for the result to take
   for (Block* neighbour : {block.prev, block.next}) {
     if (!can_merge(block, neighbour)) continue;
-    if (left_behind) index.erase(*left_behind);
-    left_behind = key_of(*neighbour);
+    if (place != index.end()) index.erase(place);
+    place = index.find(*neighbour);
     --splits;
     split_bytes -= static_cast<std::int64_t>(absorb(block, *neighbour));
   }
@@ -151,10 +144,10 @@ void CachingAllocator::complete_free(Block& block) {
   block.requested = 0;
   block.context = {};
   block.gc_base = pool.searches;
-  if (left_behind) {
-    index.replace(index.find(*left_behind), key_of(block));
+  if (place != index.end()) {
+    index.replace(place, block);
   } else {
-    index.insert(key_of(block));
+    index.insert(block);
   }
   note_free_completed(note);
 }
@@ -268,7 +261,7 @@ bool CachingAllocator::release_segment(Block& block) {
                 .pool = pool.id(),
                 .is_small = pool.is_small});
   if (block.size >= state_->config.max_split_bytes) stats_.oversize_segments.decrease(1);
-  block.index->erase(key_of(block));
+  block.index->erase(block);
   state_->blocks.give_back(block);
   return true;
 }
@@ -337,10 +330,8 @@ std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
   wait_for_pending();
   std::vector<Block*> candidates;
   const auto collect = [&](const BlockPool& pool) {
-    pool.for_each_free([&](const internal::FreeKey& key) {
-      if (key.block->expandable != nullptr || !key.block->is_split()) {
-        candidates.push_back(key.block);
-      }
+    pool.for_each_free([&](Block& block) {
+      if (block.expandable != nullptr || !block.is_split()) candidates.push_back(&block);
     });
   };
   collect(state_->large);
@@ -373,19 +364,19 @@ bool CachingAllocator::release_available(const Request& request) {
   const std::uint64_t wanted = std::max(request.rounded, threshold);
   internal::FreeIndex& free = *request.index;
   auto at = free.lower_bound(wanted);
-  if (at != free.end() && free.at(at).block->expandable == nullptr) {
-    Block& block = *free.at(at).block;
+  if (at != free.end() && free.at(at).expandable == nullptr) {
+    Block& block = free.at(at);
     return !block.is_split() && release_segment(block);
   }
   std::uint64_t released = 0;
   while (released < wanted && at != free.begin()) {
     at = free.previous(at);
-    Block& block = *free.at(at).block;
-    const internal::FreeKey key = free.at(at);
-    if (key.size < threshold) break;
+    Block& block = free.at(at);
+    const std::uint64_t size = block.size;
+    if (size < threshold) break;
     if (block.expandable == nullptr && !block.is_split() && release_segment(block)) {
-      released += key.size;
-      at = free.find(key);  // what came behind it
+      released += size;
+      at = free.find(block);  // what came behind it
     }
   }
   return released >= wanted;
@@ -405,9 +396,9 @@ void CachingAllocator::collect_garbage() {
   };
   double total_age = 0;
   std::uint64_t candidates = 0;
-  s.large.for_each_free([&](const internal::FreeKey& key) {
-    if (key.block->is_split()) return;
-    total_age += age(*key.block);
+  s.large.for_each_free([&](const Block& block) {
+    if (block.is_split()) return;
+    total_age += age(block);
     ++candidates;
   });
   std::uint64_t reclaimed = 0;

@@ -9,11 +9,11 @@
 
 #include "headroom/base/check.h"
 #include "headroom/memory/annotation.h"
-#include "headroom/memory/internal/free_index.h"
 #include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
 
+class FreeIndex;
 struct BlockPool;
 struct ExpandableSegment;
 
@@ -28,8 +28,8 @@ struct Block {
   Block* prev = nullptr;
   Block* next = nullptr;
   ExpandableSegment* expandable = nullptr;
-  // Age of the segment's backing: grows with every segment, inherited by splits.
-  std::uint64_t serial = 0;
+  // Orders free blocks of one size: from PyTorch 2.13 on the age of the segment, before that 0.
+  std::uint64_t tie = 0;
   // The pool's clock when the block was last put into the free set.
   std::uint64_t gc_base = 0;
   // Streams besides its own that use the block, and events recorded for them at the free.
@@ -69,15 +69,34 @@ class BlockStore {
   }
   [[nodiscard]] Block& take() noexcept {
     HEADROOM_ASSERT(!spare_.empty(), "a block is taken that nobody prepared for");
-    Block* block = spare_.back();
+    Block& block = *spare_.back();
     spare_.pop_back();
-    return *block;
+    block.requested = 0;
+    block.prev = nullptr;
+    block.next = nullptr;
+    block.expandable = nullptr;
+    block.event_count = 0;
+    block.is_allocated = false;
+    block.is_mapped = true;
+    block.context = {};
+    return block;
+  }
+  // Another part of the same segment.
+  [[nodiscard]] Block& take_beside(const Block& block,
+                                   DeviceAddress address,
+                                   std::uint64_t size) noexcept {
+    Block& part = take();
+    part.address = address;
+    part.size = size;
+    part.stream = block.stream;
+    part.pool = block.pool;
+    part.index = block.index;
+    part.expandable = block.expandable;
+    part.tie = block.tie;
+    return part;
   }
   void give_back(Block& block) noexcept {
-    std::vector<StreamId> uses = std::move(block.stream_uses);
-    uses.clear();
-    block = Block{};
-    block.stream_uses = std::move(uses);
+    block.stream_uses.clear();
     spare_.push_back(&block);
   }
 

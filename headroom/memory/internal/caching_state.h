@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "headroom/device/device.h"
-#include "headroom/memory/allocator.h"
+#include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/config.h"
 #include "headroom/memory/internal/address_map.h"
 #include "headroom/memory/internal/block.h"
+#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/internal/notes.h"
 
 namespace headroom::memory::internal {
 
@@ -49,7 +51,7 @@ struct BlockPool {
   // The free blocks in order, to walk while blocks leave the pool.
   [[nodiscard]] std::vector<Block*> free_blocks() const {
     std::vector<Block*> blocks;
-    for_each_free([&](const FreeKey& key) { blocks.push_back(key.block); });
+    for_each_free([&](Block& block) { blocks.push_back(&block); });
     return blocks;
   }
   [[nodiscard]] bool has_free() const noexcept {
@@ -105,9 +107,24 @@ struct CachingState {
 
   std::map<StreamId, std::deque<PendingFree>> pending{};
   std::vector<Block*> deferred{};  // freed with stream uses during a capture
+  [[nodiscard]] bool has_unfinished_frees() const noexcept {
+    return !pending.empty() || !deferred.empty();
+  }
 
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments{};
-  std::uint64_t next_serial = 0;
+  std::uint64_t segments_taken = 0;
+  // What orders the blocks of the next segment among those of their size.
+  [[nodiscard]] std::uint64_t next_tie() noexcept {
+    return version >= kPyTorch213 ? segments_taken++ : 0;
+  }
+
+  // Where allocations on the stream go: the newest scope that wants them, or none.
+  [[nodiscard]] PrivatePool* private_pool_for(StreamId stream) const {
+    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
+      if (scope->filter(stream)) return private_pools.at(scope->id).get();
+    }
+    return nullptr;
+  }
 
   // Streams the device has confirmed as its own.
   std::unordered_set<StreamId> known_streams{StreamId::kDefault};
@@ -118,3 +135,32 @@ struct CachingState {
 };
 
 }  // namespace headroom::memory::internal
+
+namespace headroom::memory {
+
+inline Allocator::BlockNote CachingAllocator::note_of(const Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .stream = block.stream,
+          .pool = block.pool->id(),
+          .is_small = block.pool->is_small,
+          .context = block.context};
+}
+
+// Everything a hand-out needs from the host, before anything has changed.
+inline void CachingAllocator::prepare() {
+  state_->blocks.prepare(2);
+  state_->active.prepare();
+}
+
+inline bool CachingAllocator::uses_expandable(const internal::BlockPool& /*pool*/) const noexcept {
+  return state_->config.expandable_segments;
+}
+
+// Until 2.12 any open pool scope counted as a capture.
+inline bool CachingAllocator::is_capturing() const noexcept {
+  return state_->captures > 0 || (!state_->scopes.empty() && state_->version < kPyTorch213);
+}
+
+}  // namespace headroom::memory

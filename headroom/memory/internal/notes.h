@@ -1,0 +1,69 @@
+// What the shell books when a core hands out a block or takes one back. Inline: this is half of the
+// work of an allocation, and every core does it under its lock.
+#pragma once
+
+#include <algorithm>
+
+#include "headroom/base/checked.h"
+#include "headroom/memory/allocator.h"
+
+namespace headroom::memory {
+
+inline void Allocator::emit(Action action,
+                            const BlockNote& block,
+                            std::uint64_t size_bytes) noexcept {
+  ++sequence_;
+  if (sink_ != nullptr) [[unlikely]] {
+    tell_sink(action, block, size_bytes);
+  }
+}
+
+// The kind of pool is a template parameter so that each quantity is at a known place.
+template <bool kSmall>
+void Allocator::count_alloc(const BlockNote& block) noexcept {
+  stats_.allocation.increase(kSmall, 1);
+  stats_.allocated_bytes.increase(kSmall, block.size_bytes);
+  stats_.active.increase(kSmall, 1);
+  stats_.active_bytes.increase(kSmall, block.size_bytes);
+  stats_.requested_bytes.increase(kSmall, block.requested_bytes);
+}
+
+inline void Allocator::note_alloc(const BlockNote& block) noexcept {
+  block.is_small ? count_alloc<true>(block) : count_alloc<false>(block);
+  stats_.live_bytes.increase(round_up(block.requested_bytes, kMinBlockBytes));
+  stats_.category_bytes[static_cast<std::size_t>(block.context.category)].increase(
+      block.size_bytes);
+  if (!scopes_.empty()) [[unlikely]] {
+    running_.allocated = std::max(running_.allocated, stats_.allocated_bytes.all.current);
+    running_.live = std::max(running_.live, stats_.live_bytes.current);
+  }
+  emit(Action::kAlloc, block, block.requested_bytes);
+}
+
+template <bool kSmall>
+void Allocator::count_free_requested(const BlockNote& block) noexcept {
+  stats_.allocation.decrease(kSmall, 1);
+  stats_.allocated_bytes.decrease(kSmall, block.size_bytes);
+}
+
+inline void Allocator::note_free_requested(const BlockNote& block) noexcept {
+  block.is_small ? count_free_requested<true>(block) : count_free_requested<false>(block);
+  stats_.category_bytes[static_cast<std::size_t>(block.context.category)].decrease(
+      block.size_bytes);
+  emit(Action::kFreeRequested, block, block.requested_bytes);
+}
+
+template <bool kSmall>
+void Allocator::count_free_completed(const BlockNote& block) noexcept {
+  stats_.active.decrease(kSmall, 1);
+  stats_.active_bytes.decrease(kSmall, block.size_bytes);
+  stats_.requested_bytes.decrease(kSmall, block.requested_bytes);
+}
+
+inline void Allocator::note_free_completed(const BlockNote& block) noexcept {
+  block.is_small ? count_free_completed<true>(block) : count_free_completed<false>(block);
+  stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
+  emit(Action::kFreeCompleted, block, block.requested_bytes);
+}
+
+}  // namespace headroom::memory
