@@ -1,0 +1,51 @@
+// An event as recorders keep it: eight words, a cache line.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "headroom/memory/event.h"
+
+namespace headroom::trace::internal {
+
+struct EventRecord {
+  static constexpr std::size_t kWords = 8;
+  std::array<std::uint64_t, kWords> words{};
+
+  static EventRecord of(const memory::Event& event,
+                        std::uint64_t ticks,
+                        std::uint32_t stack) noexcept {
+    return {{ticks,
+             event.address,
+             event.size_bytes,
+             static_cast<std::uint64_t>(event.stream),
+             static_cast<std::uint64_t>(event.action) |
+                 static_cast<std::uint64_t>(event.category) << 8U |
+                 static_cast<std::uint64_t>(event.annotation) << 32U,
+             stack,
+             event.pool.graph,
+             event.pool.user}};
+  }
+
+  [[nodiscard]] std::uint64_t ticks() const noexcept { return words[0]; }
+  [[nodiscard]] std::uint64_t address() const noexcept { return words[1]; }
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return words[2]; }
+  [[nodiscard]] std::uint64_t stream() const noexcept { return words[3]; }
+  [[nodiscard]] memory::Action action() const noexcept {
+    return static_cast<memory::Action>(words[4] & 0xFFU);
+  }
+  [[nodiscard]] memory::Category category() const noexcept {
+    return static_cast<memory::Category>((words[4] >> 8U) & 0xFFU);
+  }
+  [[nodiscard]] std::uint32_t annotation() const noexcept {
+    return static_cast<std::uint32_t>(words[4] >> 32U);
+  }
+  [[nodiscard]] std::uint32_t stack() const noexcept {
+    return static_cast<std::uint32_t>(words[5]);
+  }
+  [[nodiscard]] memory::PoolId pool() const noexcept {
+    return {.graph = words[6], .user = words[7]};
+  }
+};
+
+}  // namespace headroom::trace::internal

@@ -1,0 +1,66 @@
+// A queue between one thread that pushes and one that pops, neither of which ever waits.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+#include <type_traits>
+
+namespace headroom::trace::internal {
+
+template <class T>
+class SpscRing {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  // Rounded up to a power of two. Memory is taken as it is used.
+  explicit SpscRing(std::size_t capacity)
+      : mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1),
+        slots_(static_cast<T*>(std::calloc(mask_ + 1, sizeof(T)))) {
+    if (slots_ == nullptr) throw std::bad_alloc();
+  }
+
+  [[nodiscard]] std::size_t capacity() const noexcept { return mask_ + 1; }
+
+  // All of them or, when there is no room for all, none.
+  bool push(std::span<const T> items) noexcept {
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    if (head + items.size() - tail_seen_ > capacity()) {
+      tail_seen_ = tail_.load(std::memory_order_acquire);
+      if (head + items.size() - tail_seen_ > capacity()) return false;
+    }
+    for (std::size_t i = 0; i < items.size(); ++i) slots_.get()[(head + i) & mask_] = items[i];
+    head_.store(head + items.size(), std::memory_order_release);
+    return true;
+  }
+
+  // Moves what is there, up to all of `out`, and says how many.
+  std::size_t pop(std::span<T> out) noexcept {
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint64_t head = head_.load(std::memory_order_acquire);
+    const std::size_t count = std::min<std::size_t>(out.size(), head - tail);
+    for (std::size_t i = 0; i < count; ++i) out[i] = slots_.get()[(tail + i) & mask_];
+    tail_.store(tail + count, std::memory_order_release);
+    return count;
+  }
+
+ private:
+  struct Free {
+    void operator()(T* slots) const noexcept { std::free(slots); }
+  };
+
+  std::size_t mask_;
+  std::unique_ptr<T, Free> slots_;
+  // Each side's counter on a cache line of its own, so that they do not slow each other down.
+  alignas(64) std::atomic<std::uint64_t> head_{0};
+  std::uint64_t tail_seen_ = 0;  // the pusher's last look at tail_
+  alignas(64) std::atomic<std::uint64_t> tail_{0};
+};
+
+}  // namespace headroom::trace::internal
