@@ -37,7 +37,7 @@ struct Bell {
   std::condition_variable rung;
   bool is_rung = false;
 
-  void ring() {
+  __attribute__((noinline)) void ring() noexcept {
     {
       const std::lock_guard lock(mutex);
       is_rung = true;
@@ -54,7 +54,7 @@ class FileRecorder::Channel final : public memory::EventSink {
  public:
   Channel(DeviceKey key, const FileOptions& options, Bell& bell)
       : stacks_options_(options.stacks),
-        is_counter_(internal::has_steady_counter()),
+        is_quick_(internal::has_steady_counter() && options.stacks.mode == StackMode::kNone),
         events_(options.queue_events),
         wake_mask_(std::bit_floor(events_.capacity() / 4 + 1) - 1),
         stack_words_(kStackWords),
@@ -62,15 +62,10 @@ class FileRecorder::Channel final : public memory::EventSink {
         key_(key) {}
 
   void record(const memory::Event& event) noexcept override {
-    std::uint32_t stack = StackInterner::kNone;
-    if (internal::wants_stack(stacks_options_.mode, event.action)) {
-      stack = stack_id(__builtin_frame_address(0));
+    if (is_quick_) [[likely]] {
+      return keep(event, internal::counter_ticks(), StackInterner::kNone);
     }
-    const EventRecord record = EventRecord::of(event, internal::ticks(is_counter_), stack);
-    if (!events_.push({&record, 1})) {
-      dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    }
-    if ((++recorded_ & wake_mask_) == 0) bell_.ring();
+    record_slowly(event, __builtin_frame_address(0));
   }
 
   // The next events, up to all of `out`.
@@ -92,6 +87,28 @@ class FileRecorder::Channel final : public memory::EventSink {
   std::uint64_t dropped_written = 0;
 
  private:
+  __attribute__((noinline)) void record_slowly(const memory::Event& event,
+                                               const void* frame) noexcept {
+    const bool has_stack = internal::wants_stack(stacks_options_.mode, event.action);
+    const std::uint32_t stack = has_stack ? stack_id(frame) : StackInterner::kNone;
+    keep(event, internal::ticks(), stack);
+  }
+
+  void keep(const memory::Event& event, std::uint64_t ticks, std::uint32_t stack) noexcept {
+    EventRecord* slot = events_.claim();
+    if (slot != nullptr) [[likely]] {
+      EventRecord::write(event, ticks, stack, [slot](std::size_t i, std::uint64_t word) {
+        slot->words[i] = word;
+      });
+      events_.commit();
+    } else {
+      dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+    if ((++recorded_ & wake_mask_) == 0) [[unlikely]] {
+      bell_.ring();
+    }
+  }
+
   std::uint32_t stack_id(const void* frame) noexcept {
     // The count of addresses goes over before them. Filled as far as it is used.
     std::array<std::uint64_t, kMostFrames + 1> words;
@@ -118,7 +135,7 @@ class FileRecorder::Channel final : public memory::EventSink {
 
   // The allocator's side.
   StackOptions stacks_options_;
-  bool is_counter_;
+  bool is_quick_;  // neither stacks nor the system's clock
   internal::SpscRing<EventRecord> events_;
   std::uint64_t wake_mask_;
   std::uint64_t recorded_ = 0;
@@ -138,7 +155,6 @@ class FileRecorder::Impl {
   explicit Impl(FileOptions options)
       : options_(std::move(options)),
         file_(options_.path, options_.overwrite),
-        clock_(internal::has_steady_counter()),
         builder_(trace_),
         batch_(options_.hrt.events_per_block),
         process_(::getpid()) {
@@ -170,7 +186,7 @@ class FileRecorder::Impl {
   }
 
   void mark(std::string_view name, bool is_start) {
-    const std::uint64_t now = internal::ticks(internal::has_steady_counter());
+    const std::uint64_t now = internal::ticks();
     const std::lock_guard lock(marks_mutex_);
     marks_.push_back({.name = std::string(name), .is_start = is_start, .ticks = now});
   }

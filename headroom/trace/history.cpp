@@ -72,8 +72,7 @@ Trace state_of(const std::vector<memory::Allocator*>& allocators) {
 class History::Impl final : public memory::ScopeObserver,
                             public std::enable_shared_from_this<History::Impl> {
  public:
-  explicit Impl(HistoryOptions options)
-      : options_(std::move(options)), clock_(internal::has_steady_counter()) {
+  explicit Impl(HistoryOptions options) : options_(std::move(options)) {
     if (options_.out_of_memory_path.empty()) {
       options_.out_of_memory_path = env_string("HEADROOM_OOM_SNAPSHOT").value_or("");
     }
@@ -151,7 +150,7 @@ class History::Impl final : public memory::ScopeObserver,
 
   void scope_changed(std::string_view name, bool is_start) noexcept override {
     if (file_ != nullptr) return file_->mark(name, is_start);
-    const std::uint64_t now = internal::ticks(internal::has_steady_counter());
+    const std::uint64_t now = internal::ticks();
     try {
       const std::lock_guard lock(marks_mutex_);
       if (marks_.size() == kMostMarks) marks_.pop_front();

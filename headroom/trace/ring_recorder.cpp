@@ -57,28 +57,38 @@ void RingRecorder::FreeWords::operator()(std::uint64_t* words) const noexcept { 
 RingRecorder::RingRecorder(RingOptions options)
     : options_(options),
       mask_(capacity_of(options) - 1),
-      is_counter_(internal::has_steady_counter()),
+      is_quick_(internal::has_steady_counter() && options.stacks.mode == StackMode::kNone),
       words_(fresh_words(mask_ + 1)),
       stacks_(std::make_unique<StackInterner>()),
-      clock_(std::make_unique<internal::TickClock>(is_counter_)) {}
+      clock_(std::make_unique<internal::TickClock>()) {}
 
 RingRecorder::~RingRecorder() = default;
 
+void RingRecorder::record(const memory::Event& event) noexcept {
+  if (is_quick_) [[likely]] {
+    return keep(event, internal::counter_ticks(), StackInterner::kNone);
+  }
+  record_slowly(event, __builtin_frame_address(0));
+}
+
+void RingRecorder::record_slowly(const memory::Event& event, const void* frame) noexcept {
+  const bool has_stack = internal::wants_stack(options_.stacks.mode, event.action);
+  const std::uint32_t stack = has_stack ? stack_id(frame) : StackInterner::kNone;
+  keep(event, internal::ticks(), stack);
+}
+
 // A snapshot reads slots while they may be written. Each word is written after started_ said that
 // its slot is given up, and read before started_ is looked at; so what could be torn is known.
-void RingRecorder::record(const memory::Event& event) noexcept {
-  std::uint32_t stack = StackInterner::kNone;
-  if (internal::wants_stack(options_.stacks.mode, event.action)) {
-    stack = stack_id(__builtin_frame_address(0));
-  }
+inline void RingRecorder::keep(const memory::Event& event,
+                               std::uint64_t ticks,
+                               std::uint32_t stack) noexcept {
   const std::uint64_t at = next_.load(std::memory_order_relaxed);
   if (at == 0) first_sequence_.store(event.sequence, std::memory_order_relaxed);
-  const EventRecord record = EventRecord::of(event, internal::ticks(is_counter_), stack);
   std::uint64_t* slot = words_.get() + (at & mask_) * EventRecord::kWords;
   started_.store(at + 1, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < EventRecord::kWords; ++i) {
-    std::atomic_ref(slot[i]).store(record.words[i], std::memory_order_release);
-  }
+  EventRecord::write(event, ticks, stack, [slot](std::size_t i, std::uint64_t word) {
+    std::atomic_ref(slot[i]).store(word, std::memory_order_release);
+  });
   next_.store(at + 1, std::memory_order_release);
 }
 

@@ -62,12 +62,14 @@ class RingRecorder final : public memory::EventSink {
     void operator()(std::uint64_t* words) const noexcept;
   };
   struct Copy;
+  void record_slowly(const memory::Event& event, const void* frame) noexcept;
+  void keep(const memory::Event& event, std::uint64_t ticks, std::uint32_t stack) noexcept;
   [[nodiscard]] std::uint32_t stack_id(const void* frame) noexcept;
   [[nodiscard]] Copy copy(std::optional<std::uint64_t> until_sequence) const;
 
   RingOptions options_;
   std::uint64_t mask_;
-  bool is_counter_;
+  bool is_quick_;                                    // neither stacks nor the system's clock
   std::unique_ptr<std::uint64_t, FreeWords> words_;  // untouched, and so not there, until used
   std::atomic<std::uint64_t> started_{0};            // events so far, with the one on its way
   std::atomic<std::uint64_t> next_{0};               // events so far

@@ -12,19 +12,23 @@ struct EventRecord {
   static constexpr std::size_t kWords = 8;
   std::array<std::uint64_t, kWords> words{};
 
-  static EventRecord of(const memory::Event& event,
-                        std::uint64_t ticks,
-                        std::uint32_t stack) noexcept {
-    return {{ticks,
-             event.address,
-             event.size_bytes,
-             static_cast<std::uint64_t>(event.stream),
-             static_cast<std::uint64_t>(event.action) |
-                 static_cast<std::uint64_t>(event.category) << 8U |
-                 static_cast<std::uint64_t>(event.annotation) << 32U,
-             stack,
-             event.pool.graph,
-             event.pool.user}};
+  // Hands each word to `put(i, word)`: straight to where it stays, as every ns counts.
+  template <class Put>
+  static void write(const memory::Event& event,
+                    std::uint64_t ticks,
+                    std::uint32_t stack,
+                    const Put& put) noexcept {
+    put(0, ticks);
+    put(1, event.address);
+    put(2, event.size_bytes);
+    put(3, static_cast<std::uint64_t>(event.stream));
+    put(4,
+        static_cast<std::uint64_t>(event.action) |
+            static_cast<std::uint64_t>(event.category) << 8U |
+            static_cast<std::uint64_t>(event.annotation) << 32U);
+    put(5, stack);
+    put(6, event.pool.graph);
+    put(7, event.pool.user);
   }
 
   [[nodiscard]] std::uint64_t ticks() const noexcept { return words[0]; }

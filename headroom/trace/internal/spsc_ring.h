@@ -28,13 +28,19 @@ class SpscRing {
 
   [[nodiscard]] std::size_t capacity() const noexcept { return mask_ + 1; }
 
+  // The place of the next item, to be filled in and committed; null when there is no room.
+  [[nodiscard]] T* claim() noexcept {
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    return has_room(head, 1) ? slots_.get() + (head & mask_) : nullptr;
+  }
+  void commit() noexcept {
+    head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
   // All of them or, when there is no room for all, none.
   bool push(std::span<const T> items) noexcept {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    if (head + items.size() - tail_seen_ > capacity()) {
-      tail_seen_ = tail_.load(std::memory_order_acquire);
-      if (head + items.size() - tail_seen_ > capacity()) return false;
-    }
+    if (!has_room(head, items.size())) return false;
     for (std::size_t i = 0; i < items.size(); ++i) slots_.get()[(head + i) & mask_] = items[i];
     head_.store(head + items.size(), std::memory_order_release);
     return true;
@@ -54,6 +60,14 @@ class SpscRing {
   struct Free {
     void operator()(T* slots) const noexcept { std::free(slots); }
   };
+
+  bool has_room(std::uint64_t head, std::size_t items) noexcept {
+    if (head + items - tail_seen_ <= capacity()) [[likely]] {
+      return true;
+    }
+    tail_seen_ = tail_.load(std::memory_order_acquire);
+    return head + items - tail_seen_ <= capacity();
+  }
 
   std::size_t mask_;
   std::unique_ptr<T, Free> slots_;

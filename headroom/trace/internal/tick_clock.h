@@ -14,19 +14,24 @@ namespace headroom::trace::internal {
 // Whether ticks come from the processor. Asked once.
 [[nodiscard]] bool has_steady_counter() noexcept;
 
-[[nodiscard]] inline std::uint64_t ticks(bool is_counter) noexcept {
+// Only where has_steady_counter().
+[[nodiscard]] inline std::uint64_t counter_ticks() noexcept {
 #if defined(__x86_64__)
-  if (is_counter) return __rdtsc();
+  return __rdtsc();
+#else
+  return 0;
 #endif
-  (void)is_counter;
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+// From whichever there is.
+[[nodiscard]] std::uint64_t ticks() noexcept;
+
 // From ticks to microseconds since 1970. Two readings of both clocks make a line, and all that is
-// recorded lies between them or a little beyond.
+// recorded lies between them or a little beyond. The first is the same for the whole process, so
+// that what two recorders saw at one time has one time.
 class TickClock {
  public:
-  explicit TickClock(bool is_counter) noexcept;
+  TickClock() noexcept;
 
   // Takes the second reading anew. Times converted before it are off by the little that the line
   // turned.
@@ -38,9 +43,9 @@ class TickClock {
     std::uint64_t ticks = 0;
     std::int64_t time_ns = 0;
   };
-  [[nodiscard]] Reading read() const noexcept;
+  [[nodiscard]] static Reading read() noexcept;
+  [[nodiscard]] static Reading read_first() noexcept;
 
-  bool is_counter_;
   Reading start_;
   double ns_per_tick_ = 1;
 };
