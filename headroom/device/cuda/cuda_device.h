@@ -33,6 +33,9 @@ namespace headroom::device {
 
 struct CudaOptions {
   int index = 0;  // as CUDA numbers the devices, CUDA_VISIBLE_DEVICES included
+  // What this device may take of the card, which is then all it knows of: memory_info speaks of
+  // these bytes. Nothing: the whole card, shared with whoever else is on it.
+  std::optional<std::uint64_t> capacity_bytes{};
 };
 
 class CudaDevice final : public Device {

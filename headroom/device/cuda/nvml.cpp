@@ -22,10 +22,17 @@ struct NvmlProcessInfo {  // nvmlProcessInfo_v2_t
   unsigned int compute_instance_id;
 };
 
+struct NvmlMemory {  // nvmlMemory_t
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
 struct Nvml {
   NvmlReturn (*init)() = nullptr;
   NvmlReturn (*device_by_pci_bus_id)(const char*, NvmlDevice*) = nullptr;
   NvmlReturn (*compute_processes)(NvmlDevice, unsigned int*, NvmlProcessInfo*) = nullptr;
+  NvmlReturn (*memory_info)(NvmlDevice, NvmlMemory*) = nullptr;
 };
 
 template <class Pointer>
@@ -43,7 +50,8 @@ const Nvml* nvml() {
     const bool has_all =
         find(library, "nvmlInit_v2", functions.init) &&
         find(library, "nvmlDeviceGetHandleByPciBusId_v2", functions.device_by_pci_bus_id) &&
-        find(library, "nvmlDeviceGetComputeRunningProcesses_v3", functions.compute_processes);
+        find(library, "nvmlDeviceGetComputeRunningProcesses_v3", functions.compute_processes) &&
+        find(library, "nvmlDeviceGetMemoryInfo", functions.memory_info);
     return has_all && functions.init() == kNvmlSuccess ? &functions : nullptr;
   }();
   return kept;
@@ -89,6 +97,18 @@ DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_b
                          .is_self = std::int64_t{info.pid} == std::int64_t{getpid()}});
   }
   return processes;
+}
+
+std::optional<std::uint64_t> nvml_used_bytes(const std::string& pci_bus_id) noexcept {
+  const Nvml* library = nvml();
+  NvmlDevice device = nullptr;
+  NvmlMemory memory{};
+  if (library == nullptr ||
+      library->device_by_pci_bus_id(pci_bus_id.c_str(), &device) != kNvmlSuccess ||
+      library->memory_info(device, &memory) != kNvmlSuccess) {
+    return std::nullopt;
+  }
+  return memory.used;
 }
 
 }  // namespace headroom::device::internal

@@ -210,15 +210,15 @@ class FreeIndex {
       blocks[slot] = &block;
     }
     void append(const Chunk& other, std::size_t first, std::size_t last) noexcept {
-      std::copy(&other.sizes[first], &other.sizes[0] + last, &sizes[count]);
-      std::copy(&other.blocks[first], &other.blocks[0] + last, &blocks[count]);
+      std::copy(other.sizes.data() + first, other.sizes.data() + last, sizes.data() + count);
+      std::copy(other.blocks.data() + first, other.blocks.data() + last, blocks.data() + count);
       count += last - first;
     }
     // Entries [first, last) to `to`.
     void move(std::size_t first, std::size_t last, std::size_t to) noexcept {
       if (first == last) return;
-      std::memmove(&sizes[to], &sizes[first], (last - first) * sizeof(sizes[0]));
-      std::memmove(&blocks[to], &blocks[first], (last - first) * sizeof(blocks[0]));
+      std::memmove(sizes.data() + to, sizes.data() + first, (last - first) * sizeof(std::uint64_t));
+      std::memmove(blocks.data() + to, blocks.data() + first, (last - first) * sizeof(void*));
     }
   };
 
