@@ -13,8 +13,10 @@ set(HEADROOM_TRACE_SOURCES
   history.cpp
   hrt_reader.cpp
   hrt_writer.cpp
+  internal/bytes_file.cpp
   internal/crc32c.cpp
   internal/demangle.cpp
+  internal/dict_template.cpp
   internal/final_state.cpp
   internal/free_path.cpp
   internal/hrt_decoder.cpp
@@ -23,14 +25,30 @@ set(HEADROOM_TRACE_SOURCES
   internal/hrt_items.cpp
   internal/modules.cpp
   internal/output_file.cpp
+  internal/path.cpp
+  internal/pickle_data.cpp
+  internal/pickle_machine.cpp
+  internal/pickle_machine_fast.cpp
+  internal/pickle_opcodes.cpp
+  internal/pickle_sink.cpp
   internal/raw_frame.cpp
+  internal/record.cpp
   internal/settings.cpp
+  internal/snapshot_entries.cpp
+  internal/snapshot_segments.cpp
+  internal/snapshot_tables.cpp
+  internal/sniff.cpp
   internal/stack_interner.cpp
   internal/stack_walk.cpp
   internal/substitute.cpp
   ${HEADROOM_SYMBOLISER}
   internal/tick_clock.cpp
   internal/trace_builder.cpp
+  internal/utf8.cpp
+  internal/value_from_pickle.cpp
+  internal/zstd_bytes.cpp
+  pickle_reader.cpp
+  pickle_writer.cpp
   ring_recorder.cpp
   symbols.cpp
   tables.cpp
@@ -43,6 +61,9 @@ set(HEADROOM_TRACE_HEADERS
   history.h
   hrt_reader.h
   hrt_writer.h
+  pickle_reader.h
+  pickle_writer.h
+  progress.h
   ring_recorder.h
   stack_options.h
   symbols.h

@@ -5,13 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "headroom/trace/format_error.h"
+#include "headroom/trace/progress.h"
 #include "headroom/trace/trace.h"
 
 namespace headroom::trace {
@@ -22,8 +22,7 @@ namespace headroom::trace {
 struct HrtReadOptions {
   // Filled when something is missing: the end of a recording whose process died, for example.
   std::string* note = nullptr;
-  // Called now and then with what part is done, 0 to 1.
-  std::function<void(double)> progress{};
+  Progress progress{};
 };
 
 [[nodiscard]] FormatResult<Trace> parse_hrt(std::span<const std::byte> file,
