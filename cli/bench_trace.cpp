@@ -62,8 +62,7 @@ struct Contender {
 
 Contender ring_contender(std::string name, double budget_ns, trace::StackOptions stacks) {
   Contender out{.name = std::move(name), .budget_ns = budget_ns};
-  out.ring = std::make_unique<trace::RingRecorder>(
-      trace::RingOptions{.capacity_events = 65'536, .stacks = stacks});
+  out.ring = std::make_unique<trace::RingRecorder>(trace::RingOptions{.stacks = stacks});
   out.sink = out.ring.get();
   return out;
 }

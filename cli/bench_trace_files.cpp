@@ -91,6 +91,9 @@ std::optional<double> python_load_ms(const std::string& path) {
 trace::Trace read_or_throw(const std::string& path) {
   auto read = trace::read_trace(path);
   if (!read) throw Error(path + ": " + to_string(read.error()));
+  if (read->format != trace::Format::kPickle) {
+    throw Error(path + " is no PyTorch snapshot, which is what Python's pickle could read too");
+  }
   return std::move(read->trace);
 }
 

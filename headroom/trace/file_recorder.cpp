@@ -101,6 +101,7 @@ class FileRecorder::Channel final : public memory::EventSink {
         slot->words[i] = word;
       });
       events_.commit();
+      events_.prefetch(EventRecord::kAhead);
     } else {
       dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }

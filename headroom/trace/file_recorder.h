@@ -32,7 +32,7 @@ namespace headroom::trace {
 struct FileOptions {
   std::string path{};
   bool overwrite = false;                   // else an existing file is an error
-  std::uint64_t queue_events = 262'144;     // of each device; 64 bytes each, taken as used
+  std::uint64_t queue_events = 262'144;     // of each device; 64 bytes each
   std::chrono::milliseconds interval{200};  // between writes, at most
   HrtOptions hrt{.level = 3, .events_per_block = 16'384};
   StackOptions stacks{};

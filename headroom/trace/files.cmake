@@ -23,6 +23,7 @@ set(HEADROOM_TRACE_SOURCES
   internal/hrt_events.cpp
   internal/hrt_format.cpp
   internal/hrt_items.cpp
+  internal/lazy_memory.cpp
   internal/modules.cpp
   internal/output_file.cpp
   internal/path.cpp

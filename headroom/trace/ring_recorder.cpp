@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdlib>
-#include <new>
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/trace/internal/capture.h"
 #include "headroom/trace/internal/event_record.h"
+#include "headroom/trace/internal/lazy_memory.h"
 #include "headroom/trace/internal/stack_interner.h"
 #include "headroom/trace/internal/tick_clock.h"
 #include "headroom/trace/internal/trace_builder.h"
@@ -36,13 +35,6 @@ std::uint64_t capacity_of(const RingOptions& options) {
   return std::bit_ceil(events);
 }
 
-// Fresh from the system it is zero without being touched, so an unused ring takes no memory.
-std::uint64_t* fresh_words(std::uint64_t events) {
-  auto* words = static_cast<std::uint64_t*>(std::calloc(events, kRecordBytes));
-  if (words == nullptr) throw std::bad_alloc();
-  return words;
-}
-
 }  // namespace
 
 // The events of the ring in order, and the raw stacks they name.
@@ -52,13 +44,12 @@ struct RingRecorder::Copy {
   std::uint64_t dropped = 0;
 };
 
-void RingRecorder::FreeWords::operator()(std::uint64_t* words) const noexcept { std::free(words); }
-
 RingRecorder::RingRecorder(RingOptions options)
     : options_(options),
       mask_(capacity_of(options) - 1),
       is_quick_(internal::has_steady_counter() && options.stacks.mode == StackMode::kNone),
-      words_(fresh_words(mask_ + 1)),
+      memory_(std::make_unique<internal::LazyMemory>((mask_ + 1) * kRecordBytes)),
+      words_(memory_->as<std::uint64_t>()),
       stacks_(std::make_unique<StackInterner>()),
       clock_(std::make_unique<internal::TickClock>()) {}
 
@@ -84,12 +75,13 @@ inline void RingRecorder::keep(const memory::Event& event,
                                std::uint32_t stack) noexcept {
   const std::uint64_t at = next_.load(std::memory_order_relaxed);
   if (at == 0) first_sequence_.store(event.sequence, std::memory_order_relaxed);
-  std::uint64_t* slot = words_.get() + (at & mask_) * EventRecord::kWords;
+  std::uint64_t* slot = words_ + (at & mask_) * EventRecord::kWords;
   started_.store(at + 1, std::memory_order_relaxed);
   EventRecord::write(event, ticks, stack, [slot](std::size_t i, std::uint64_t word) {
     std::atomic_ref(slot[i]).store(word, std::memory_order_release);
   });
   next_.store(at + 1, std::memory_order_release);
+  __builtin_prefetch(words_ + ((at + EventRecord::kAhead) & mask_) * EventRecord::kWords, 1);
 }
 
 std::uint32_t RingRecorder::stack_id(const void* frame) noexcept {
@@ -121,7 +113,7 @@ RingRecorder::Copy RingRecorder::copy(std::optional<std::uint64_t> until_sequenc
   Copy out;
   out.records.resize(end - begin);
   for (std::uint64_t i = begin; i < end; ++i) {
-    std::uint64_t* slot = words_.get() + (i & mask_) * EventRecord::kWords;
+    std::uint64_t* slot = words_ + (i & mask_) * EventRecord::kWords;
     EventRecord& record = out.records[i - begin];
     for (std::size_t k = 0; k < EventRecord::kWords; ++k) {
       record.words[k] = std::atomic_ref(slot[k]).load(std::memory_order_acquire);

@@ -24,6 +24,7 @@
 namespace headroom::trace {
 
 namespace internal {
+class LazyMemory;
 class StackInterner;
 class TickClock;
 class TraceBuilder;
@@ -58,9 +59,6 @@ class RingRecorder final : public memory::EventSink {
   [[nodiscard]] std::uint64_t dropped_events() const noexcept;
 
  private:
-  struct FreeWords {
-    void operator()(std::uint64_t* words) const noexcept;
-  };
   struct Copy;
   void record_slowly(const memory::Event& event, const void* frame) noexcept;
   void keep(const memory::Event& event, std::uint64_t ticks, std::uint32_t stack) noexcept;
@@ -69,10 +67,11 @@ class RingRecorder final : public memory::EventSink {
 
   RingOptions options_;
   std::uint64_t mask_;
-  bool is_quick_;                                    // neither stacks nor the system's clock
-  std::unique_ptr<std::uint64_t, FreeWords> words_;  // untouched, and so not there, until used
-  std::atomic<std::uint64_t> started_{0};            // events so far, with the one on its way
-  std::atomic<std::uint64_t> next_{0};               // events so far
+  bool is_quick_;  // neither stacks nor the system's clock
+  std::unique_ptr<internal::LazyMemory> memory_;
+  std::uint64_t* words_;                   // in memory_, eight for each event
+  std::atomic<std::uint64_t> started_{0};  // events so far, with the one on its way
+  std::atomic<std::uint64_t> next_{0};     // events so far
   std::atomic<std::uint64_t> first_sequence_{0};
   // Written by record() under the lock, so that a snapshot may read them under it; record() itself
   // reads without.

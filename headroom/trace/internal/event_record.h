@@ -10,6 +10,9 @@ namespace headroom::trace::internal {
 
 struct EventRecord {
   static constexpr std::size_t kWords = 8;
+  // A recorder asks for the place of a record this many events before it is filled: it was last
+  // used a whole round of its ring ago, and is in no cache.
+  static constexpr std::size_t kAhead = 4;
   std::array<std::uint64_t, kWords> words{};
 
   // Hands each word to `put(i, word)`: straight to where it stays, as every ns counts.
