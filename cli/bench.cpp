@@ -8,6 +8,7 @@
 
 #include "cli/bench_alloc.h"
 #include "cli/bench_device.h"
+#include "cli/bench_trace.h"
 #include "cli/bench_views.h"
 #include "cli/commands.h"
 
@@ -20,6 +21,7 @@ struct BenchQuestion {
   int rounds = 7;
   AllocBenchOptions alloc{};
   DeviceBenchOptions calls{};
+  TraceBenchOptions trace{};
 };
 
 ExitCode run_alloc(const BenchQuestion& question,
@@ -48,15 +50,27 @@ ExitCode run_device(const BenchQuestion& question,
   return ExitCode::kDone;
 }
 
+ExitCode run_trace(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  TraceBenchOptions options = question.trace;
+  options.rounds = question.rounds;
+  const TraceBench bench = bench_trace(options, progress);
+  context.print(context.is_json ? trace_bench_json(bench) : draw_trace_bench(bench, context));
+  return ExitCode::kDone;
+}
+
 ExitCode run(const BenchQuestion& question, const Context& context) {
   const auto progress = [&](std::string_view line) { context.progress(line); };
-  return (question.what == "device" ? run_device : run_alloc)(question, context, progress);
+  if (question.what == "device") return run_device(question, context, progress);
+  if (question.what == "trace") return run_trace(question, context, progress);
+  return run_alloc(question, context, progress);
 }
 
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc or device")
-      ->check(CLI::IsMember({"alloc", "device"}));
+  app.add_option("what", question->what, "What to measure: alloc, device or trace")
+      ->check(CLI::IsMember({"alloc", "device", "trace"}));
   app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
   app.add_option("--rounds", question->rounds, "Rounds to take the median of")
       ->check(CLI::Range(1, 1000));
@@ -69,6 +83,7 @@ RunFunction add(CLI::App& app) {
       ->check(CLI::Range(1, 600'000));
   app.add_option("--load-ms", question->calls.load_ms, "device: work beside each call; 0 for none")
       ->check(CLI::Range(0, 10'000));
+  app.add_option("--file", question->trace.file, "trace: a snapshot to read")->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };
 }
 
@@ -82,7 +97,8 @@ Command bench_command() {
               "bench alloc  our allocators beside malloc and mimalloc\n"
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script\n"
-              "bench device  what each call of the device costs, idle and busy",
+              "bench device  what each call of the device costs, idle and busy\n"
+              "bench trace  what recording costs, and reading beside Python's pickle",
           .add = add};
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/bench_alloc.h"
 #include "cli/bench_device.h"
+#include "cli/bench_trace.h"
 #include "cli/command.h"
 
 namespace headroom::cli {
@@ -14,5 +15,8 @@ namespace headroom::cli {
 
 [[nodiscard]] std::string draw_device_bench(const DeviceBench& bench, const Context& context);
 [[nodiscard]] std::string device_bench_json(const DeviceBench& bench);
+
+[[nodiscard]] std::string draw_trace_bench(const TraceBench& bench, const Context& context);
+[[nodiscard]] std::string trace_bench_json(const TraceBench& bench);
 
 }  // namespace headroom::cli
