@@ -1,8 +1,14 @@
 set(HEADROOM_TRACE_SOURCES
+  large_space.cpp
+  segment_map.cpp
+  settings.cpp
+  start_state.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  settings.h
+  start_state.h
   tables.h
   trace.h
   value.h)
