@@ -1,5 +1,7 @@
 set(HEADROOM_TRACE_SOURCES
+  index.cpp
   large_space.cpp
+  lifetimes.cpp
   segment_map.cpp
   settings.cpp
   start_state.cpp
@@ -7,6 +9,8 @@ set(HEADROOM_TRACE_SOURCES
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  index.h
+  lifetimes.h
   settings.h
   start_state.h
   tables.h
