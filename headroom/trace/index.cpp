@@ -89,6 +89,15 @@ void TraceIndex::collect(std::size_t level,
   }
 }
 
+std::vector<std::uint32_t> TraceIndex::allocated_at(std::uint32_t position) const {
+  std::vector<std::uint32_t> out = live_at(position);
+  std::erase_if(out, [&](std::uint32_t id) {
+    const Lifetime& lifetime = lifetimes_.all[id];
+    return lifetime.free_event < position || lifetime.is_pending_at_start;
+  });
+  return out;
+}
+
 std::int64_t TraceIndex::time_us_at(std::uint32_t position) const {
   if (device_.events.empty()) return 0;
   return device_.events.time_us(position == 0 ? 0 : position - 1);

@@ -69,6 +69,9 @@ class TraceIndex {
   // that of the answer and a logarithm.
   [[nodiscard]] std::vector<std::uint32_t> live_at(std::uint32_t position) const;
 
+  // The same without those that are freed and only waiting for another stream.
+  [[nodiscard]] std::vector<std::uint32_t> allocated_at(std::uint32_t position) const;
+
   [[nodiscard]] const Peaks& peaks() const noexcept { return peaks_; }
   [[nodiscard]] std::uint64_t count(Action action) const {
     return counts_[static_cast<std::size_t>(action)];

@@ -22,4 +22,8 @@ namespace headroom::trace::testing {
                              std::span<const memory::SegmentInfo> final_segments,
                              const std::string& settings);
 
+// A step of training, by hand: weights that stay, two activations, a gradient, an oom; stacks with
+// frames of a library inside the user's, and annotations.
+[[nodiscard]] Trace small_trace();
+
 }  // namespace headroom::trace::testing
