@@ -3,28 +3,28 @@ set(HEADROOM_TRACE_SOURCES
   export_csv.cpp
   export_perfetto.cpp
   export_speedscope.cpp
+  format_error.cpp
   groups.cpp
   histograms.cpp
   index.cpp
-  json_out.cpp
-  large_space.cpp
-  lifetimes.cpp
-  segment_map.cpp
-  settings.cpp
-  sites.cpp
-  start_state.cpp
-  format_error.cpp
+  internal/json_out.cpp
+  internal/large_space.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
   internal/pickle_opcodes.cpp
   internal/record.cpp
+  internal/segment_map.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
   internal/snapshot_tables.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
+  lifetimes.cpp
   pickle_reader.cpp
+  settings.cpp
+  sites.cpp
+  start_state.cpp
   tables.cpp
   trace.cpp
   value.cpp)
@@ -33,16 +33,16 @@ set(HEADROOM_TRACE_HEADERS
   export_csv.h
   export_perfetto.h
   export_speedscope.h
+  format_error.h
   groups.h
   histograms.h
   index.h
   lifetimes.h
+  pickle_reader.h
+  progress.h
   settings.h
   sites.h
   start_state.h
-  format_error.h
-  pickle_reader.h
-  progress.h
   tables.h
   trace.h
   value.h)
