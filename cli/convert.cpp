@@ -110,10 +110,8 @@ nlohmann::ordered_json side_json(const std::string& path,
                                  Format format,
                                  bool is_packed,
                                  std::uint64_t bytes) {
-  return {{"path", path},
-          {"format", to_string(format)},
-          {"is_packed", is_packed},
-          {"bytes", bytes}};
+  return {
+      {"path", path}, {"format", to_string(format)}, {"is_packed", is_packed}, {"bytes", bytes}};
 }
 
 std::string convert_json(const ConvertQuestion& question, const Converted& done) {
@@ -134,11 +132,12 @@ ExitCode run(const ConvertQuestion& question, const Context& context) {
   const auto moment = position(question, done.output.format);
   check_output(question);
   done.input = read_input(question.from, context);
-  const auto written = trace::write_trace(done.input.trace,
-                                          question.to,
-                                          {.overwrite = question.force,
-                                           .at_event = moment,
-                                           .progress = show_progress("writing " + question.to, context)});
+  const auto written =
+      trace::write_trace(done.input.trace,
+                         question.to,
+                         {.overwrite = question.force,
+                          .at_event = moment,
+                          .progress = show_progress("writing " + question.to, context)});
   context.progress("");
   if (!written) throw Error(fmt::format("{}: {}", question.to, to_string(written.error())));
   std::error_code none;

@@ -45,8 +45,8 @@ class UsedDevices {
       const bool is_known = std::ranges::any_of(
           all_, [&](const DeviceTrace* device) { return is_of(segment, *device); });
       if (is_known) continue;
-      all_.push_back(&made_.emplace_back(DeviceTrace{
-          .device = segment.device, .rank = segment.rank, .is_host = segment.is_host}));
+      all_.push_back(&made_.emplace_back(
+          DeviceTrace{.device = segment.device, .rank = segment.rank, .is_host = segment.is_host}));
     }
   }
 
@@ -87,8 +87,8 @@ std::vector<std::string> stack_text(const Trace& trace, trace::StackId stack) {
   std::vector<std::string> out;
   for (const std::uint32_t id : trace.stacks.frame_ids(stack)) {
     const trace::Frame& frame = trace.stacks.frame(id);
-    out.push_back(fmt::format(
-        "{}:{} {}", trace.strings[frame.file], frame.line, trace.strings[frame.name]));
+    out.push_back(
+        fmt::format("{}:{} {}", trace.strings[frame.file], frame.line, trace.strings[frame.name]));
   }
   return out;
 }
@@ -108,7 +108,8 @@ std::vector<HolderInfo> holders(const TraceIndex& index,
 std::vector<HolderInfo> known_holders(std::vector<HolderInfo> all, std::string_view unknown) {
   const bool is_known =
       std::ranges::any_of(all, [&](const HolderInfo& h) { return h.group.label != unknown; });
-  return is_known ? std::move(all) : std::vector<HolderInfo>{};
+  if (!is_known) all.clear();
+  return all;
 }
 
 void look_at_peak(const TraceIndex& index, DeviceInfo& info) {
@@ -161,17 +162,14 @@ bool is_called(const DeviceTrace& device, const std::string& name, const Trace& 
          (!device.is_host && std::to_string(device.device) == name);
 }
 
-std::vector<const DeviceTrace*> chosen_devices(const Trace& trace,
-                                               const UsedDevices& used,
-                                               const InfoQuestion& question) {
-  if (!question.device) return used.all();
-  std::vector<const DeviceTrace*> chosen;
+[[noreturn]] void complain_of_device(const Trace& trace,
+                                     const UsedDevices& used,
+                                     const InfoQuestion& question) {
   std::string names;
   for (const DeviceTrace* device : used.all()) {
-    names += (names.empty() ? "" : ", ") + device_name(trace, *device);
-    if (is_called(*device, *question.device, trace)) chosen.push_back(device);
+    if (!names.empty()) names += ", ";
+    names += device_name(trace, *device);
   }
-  if (!chosen.empty()) return chosen;
   throw UsageError(fmt::format("{} has nothing of device '{}'; it has {}",
                                question.path,
                                *question.device,
@@ -214,10 +212,12 @@ InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question)
                     .settings = file.trace.settings_string(),
                     .annotations = file.trace.annotations.size()};
   const UsedDevices used(file.trace);
-  for (const DeviceTrace* device : chosen_devices(file.trace, used, question)) {
+  for (const DeviceTrace* device : used.all()) {
+    if (question.device && !is_called(*device, *question.device, file.trace)) continue;
     report.devices.push_back(look_at(file.trace, *device));
     report.has_stacks = report.has_stacks || report.devices.back().has_stacks;
   }
+  if (question.device && report.devices.empty()) complain_of_device(file.trace, used, question);
   return report;
 }
 

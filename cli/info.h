@@ -70,7 +70,7 @@ struct DeviceInfo {
   // What was allocated when allocated was highest, the largest first, all of it.
   bool has_stacks = false;
   std::uint64_t blocks_at_peak = 0;
-  std::vector<HolderInfo> sites{};   // empty without stacks
+  std::vector<HolderInfo> sites{};  // empty without stacks
   std::vector<HolderInfo> by_size{};
   std::vector<HolderInfo> categories{};   // empty where none is known
   std::vector<HolderInfo> annotations{};  // the same
@@ -93,7 +93,7 @@ struct InfoReport {
 
 struct InfoQuestion {
   std::string path{};
-  std::size_t top = 8;               // holders to list
+  std::size_t top = 8;                  // holders to list
   std::optional<std::string> device{};  // only this one, by name or number
 };
 

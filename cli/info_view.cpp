@@ -1,6 +1,7 @@
 // How `headroom info` looks: what the file is, then for each device the curve, the peaks, who held
 // memory at the peak, how large blocks are and how long they live.
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -26,7 +27,9 @@ using report::Tone;
 constexpr int kIndent = 2;
 constexpr int kBarWidth = 20;
 
-std::string duration(std::int64_t us) { return report::format_duration_ns(static_cast<double>(us) * 1e3); }
+std::string duration(std::int64_t us) {
+  return report::format_duration_ns(static_cast<double>(us) * 1e3);
+}
 
 std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
   return fmt::format("{} {}", format_count(count), count == 1 ? one : many);
@@ -43,6 +46,12 @@ std::string heading(std::string_view text, const Terminal& terminal) {
   return "\n" + report::styled(text, Tone::kStrong, terminal) + "\n";
 }
 
+std::string note_text(const std::string& text, const Terminal& terminal) {
+  constexpr int kColumn = 6;
+  return report::styled("note", Tone::kWarn, terminal) + "  " +
+         report::wrapped(report::printable(text), kColumn, terminal.width).substr(kColumn);
+}
+
 // --- What it is
 // ----------------------------------------------------------------------------------
 
@@ -54,12 +63,13 @@ std::string file_text(const InfoReport& report, const Terminal& terminal) {
                                   format_bytes(report.file_bytes),
                                   report.is_packed ? " packed" : "");
   if (!report.producer.empty()) facts += ", by " + report::printable(report.producer);
-  const int room = terminal.width - report::display_width(facts) - kIndent;
+  const bool fits =
+      report::display_width(name) + kIndent + report::display_width(facts) <= terminal.width;
   std::string out =
-      report::styled(report::shorten(name, std::max(room, 16), terminal), Tone::kStrong, terminal) +
-      "  " + facts + "\n";
+      report::styled(report::shorten(name, terminal.width, terminal), Tone::kStrong, terminal);
+  out += fits ? "  " + facts + "\n" : "\n" + report::wrapped(facts, kIndent, terminal.width);
   if (!report.note.empty()) {
-    out += report::styled("note", Tone::kWarn, terminal) + "  " + report::printable(report.note) + "\n";
+    out += note_text(report.note, terminal);
   }
   if (!report.settings.empty()) {
     out += report::wrapped("settings " + report::printable(report.settings), 0, terminal.width);
@@ -84,7 +94,7 @@ std::string history_text(const DeviceInfo& info) {
 std::string device_text(const DeviceInfo& info, const Terminal& terminal) {
   std::string counts = counted(info.events, "event", "events");
   if (info.duration_us > 0) counts += " over " + duration(info.duration_us);
-  counts += fmt::format(": {}, {}; {} at the end",
+  counts += fmt::format(": {}, {}, {}",
                         counted(info.allocs, "allocation", "allocations"),
                         counted(info.frees, "free", "frees"),
                         counted(info.segments, "segment", "segments"));
@@ -119,24 +129,22 @@ std::string curve_text(const DeviceInfo& info, const Terminal& terminal) {
 
 std::string when_text(const PeakInfo& peak, const DeviceInfo& info) {
   if (info.events == 0) return "";
+  if (peak.bytes == 0) return "";
   if (peak.after_events == 0) return "before the first event";
-  std::string text = fmt::format("after {} events", format_count(peak.after_events));
-  if (info.duration_us > 0) text += fmt::format(", {} in", duration(peak.after_us));
+  std::string text = "after " + counted(peak.after_events, "event", "events");
+  if (peak.after_us > 0) text += fmt::format(", {} in", duration(peak.after_us));
   return text;
 }
 
 std::string peaks_text(const DeviceInfo& info, const Terminal& terminal) {
   report::Table table({{"peak"},
                        {"", Align::kRight},
-                       {"", Align::kRight},
+                       {"bytes", Align::kRight, Fit::kDrops},
                        {"when"},
                        {"", Align::kLeft, Fit::kDrops}});
   const auto add = [&](const char* name, const PeakInfo& peak, const char* meaning) {
-    table.add_row({name,
-                   format_bytes(peak.bytes),
-                   format_count(peak.bytes),
-                   when_text(peak, info),
-                   meaning});
+    table.add_row(
+        {name, format_bytes(peak.bytes), format_count(peak.bytes), when_text(peak, info), meaning});
   };
   add("allocated", info.peak_allocated, "held by somebody");
   // Where they are the same there is no stream that holds what was freed.
@@ -148,13 +156,17 @@ std::string peaks_text(const DeviceInfo& info, const Terminal& terminal) {
   if (info.reserved_at_peak > 0) {
     const std::uint64_t unused =
         info.reserved_at_peak - std::min(info.reserved_at_peak, info.peak_allocated.bytes);
-    out += report::wrapped(fmt::format("When allocated was highest, {} were reserved: {} ({}) of "
-                                       "it held nothing.",
+    out += report::wrapped(fmt::format("When allocated was highest, {} was reserved: {} ({}) of it "
+                                       "held nothing.",
                                        format_bytes(info.reserved_at_peak),
                                        format_bytes(unused),
                                        share(unused, info.reserved_at_peak)),
                            kIndent,
                            terminal.width);
+  }
+  if (info.events > 0 && !info.is_whole_history) {
+    out += report::wrapped(
+        "Of what was recorded: an earlier peak would not be in it.", kIndent, terminal.width);
   }
   if (info.ooms > 0) {
     out += "  " + report::styled(counted(info.ooms, "request", "requests"), Tone::kBad, terminal) +
@@ -210,8 +222,8 @@ std::string at_peak_text(const DeviceInfo& info, std::size_t top, const Terminal
   const std::string when = info.events == 0 ? "allocated" : "allocated at the peak";
   std::string out;
   out += holders_text(when + ", by category", "category", info.categories, top, whole, terminal);
-  out += holders_text(
-      when + ", by annotation", "annotation", info.annotations, top, whole, terminal);
+  out +=
+      holders_text(when + ", by annotation", "annotation", info.annotations, top, whole, terminal);
   if (info.has_stacks) {
     out += holders_text(when + ", by site", "site", info.sites, top, whole, terminal);
   } else {
@@ -240,6 +252,10 @@ class Histogram {
     most_bytes_ = std::max(most_bytes_, static_cast<double>(bin.bytes));
   }
   void add(std::string label, const trace::HistogramBin& bin) {
+    if (bin.blocks == 0) {
+      table_.add_row({std::move(label), "-"});
+      return;
+    }
     table_.add_row({std::move(label),
                     format_count(bin.blocks),
                     bar(static_cast<double>(bin.blocks) / most_blocks_),
@@ -262,31 +278,27 @@ class Histogram {
   double most_bytes_ = 1;
 };
 
-// Neighbours put together until there are at most as many as one looks at.
-std::vector<trace::HistogramBin> coarser(std::vector<trace::HistogramBin> bins, std::size_t most) {
-  while (bins.size() > most) {
-    std::vector<trace::HistogramBin> joined;
-    // From powers of four on even bit counts, so that the limits stay round.
-    for (const trace::HistogramBin& bin : bins) {
-      const bool joins = !joined.empty() && joined.back().low != 0 &&
-                         bin.low / joined.back().low < (bins[1].high / bins[1].low) * 2;
-      if (!joins) {
-        joined.push_back(bin);
-        continue;
-      }
-      joined.back().high = bin.high;
-      joined.back().blocks += bin.blocks;
-      joined.back().bytes += bin.bytes;
+// Pairs of neighbours put together, so that bins by powers of two are by powers of four.
+std::vector<trace::HistogramBin> coarser(const std::vector<trace::HistogramBin>& bins) {
+  std::vector<trace::HistogramBin> joined;
+  for (const trace::HistogramBin& bin : bins) {
+    // The lower one of a pair is an even power, 1B or 4B or 16B and on; a pair may lack it.
+    const bool is_upper = (std::bit_width(bin.low) & 1) == 0;
+    if (joined.empty() || !is_upper || bin.low == 0) {
+      joined.push_back(bin);
+      if (is_upper && bin.low != 0) joined.back().low = bin.low / 2;
+      continue;
     }
-    if (joined.size() == bins.size()) return bins;
-    bins = std::move(joined);
+    joined.back().high = bin.high;
+    joined.back().blocks += bin.blocks;
+    joined.back().bytes += bin.bytes;
   }
-  return bins;
+  return joined;
 }
 
 std::string sizes_text(const DeviceInfo& info, const Terminal& terminal) {
   constexpr std::size_t kMostBins = 16;
-  const auto bins = coarser(info.sizes, kMostBins);
+  const auto bins = info.sizes.size() > kMostBins ? coarser(info.sizes) : info.sizes;
   Histogram histogram("sizes of all blocks", "from", terminal);
   for (const trace::HistogramBin& bin : bins) histogram.measure(bin);
   for (const trace::HistogramBin& bin : bins) histogram.add(format_bytes(bin.low), bin);
@@ -302,10 +314,11 @@ std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
   histogram.measure(info.lifetimes.initial);
   histogram.measure(info.lifetimes.final);
   for (const trace::HistogramBin& bin : bins) {
-    histogram.add(has_times ? duration(static_cast<std::int64_t>(std::min<std::uint64_t>(
-                                  bin.high, INT64_MAX)))
-                            : format_count(bin.high),
-                  bin);
+    histogram.add(
+        has_times
+            ? duration(static_cast<std::int64_t>(std::min<std::uint64_t>(bin.high, INT64_MAX)))
+            : format_count(bin.high),
+        bin);
   }
   if (info.lifetimes.initial.blocks > 0) histogram.add("from before", info.lifetimes.initial);
   if (info.lifetimes.final.blocks > 0) histogram.add("to the end", info.lifetimes.final);
@@ -317,10 +330,7 @@ std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
 
 std::string oddities_text(const DeviceInfo& info, const Terminal& terminal) {
   std::string out;
-  const auto add = [&](const std::string& text) {
-    out += report::styled("note", Tone::kWarn, terminal) + "  " +
-           report::wrapped(text, 6, terminal.width).substr(6);
-  };
+  const auto add = [&](const std::string& text) { out += note_text(text, terminal); };
   if (info.dropped_events > 0) {
     add(counted(info.dropped_events, "event", "events") +
         " were dropped by the recorder; totals after that are too low or too high");
@@ -376,8 +386,9 @@ std::string draw_info(const InfoReport& report,
   std::string out = file_text(report, terminal) + overview(report, terminal);
   const DeviceInfo* info = fullest(report);
   if (info == nullptr) {
-    return out + "\nThere is nothing in it: no events and no segments. Was\n"
-                 "torch.cuda.memory._record_memory_history() called before the first allocation?\n";
+    return out +
+           "\nThere is nothing in it: no events and no segments. Was\n"
+           "torch.cuda.memory._record_memory_history() called before the first allocation?\n";
   }
   out += device_text(*info, terminal) + oddities_text(*info, terminal);
   out += curve_text(*info, terminal) + peaks_text(*info, terminal);

@@ -86,8 +86,7 @@ std::string_view front_fill(const Terminal& terminal) { return terminal.has_unic
 std::string_view back_fill(const Terminal& terminal) { return terminal.has_unicode ? "░" : "."; }
 
 std::string area_chart(const AreaChart& chart, int indent, const Terminal& terminal) {
-  const int labels =
-      std::max(display_width(chart.top_label), display_width(chart.bottom_label));
+  const int labels = std::max(display_width(chart.top_label), display_width(chart.bottom_label));
   const double highest = highest_of(chart);
   const std::string_view axis = terminal.has_unicode ? "│" : "|";
   const std::string_view tick = terminal.has_unicode ? "┤" : "+";
