@@ -9,15 +9,22 @@ set(HEADROOM_TRACE_SOURCES
   index.cpp
   internal/json_out.cpp
   internal/large_space.cpp
+  file.cpp
+  format_error.cpp
+  internal/bytes_file.cpp
+  internal/dict_template.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
+  internal/pickle_machine_fast.cpp
   internal/pickle_opcodes.cpp
+  internal/pickle_sink.cpp
   internal/record.cpp
   internal/segment_map.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
   internal/snapshot_tables.cpp
+  internal/sniff.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   lifetimes.cpp
@@ -25,6 +32,9 @@ set(HEADROOM_TRACE_SOURCES
   settings.cpp
   sites.cpp
   start_state.cpp
+  internal/zstd_bytes.cpp
+  pickle_reader.cpp
+  pickle_writer.cpp
   tables.cpp
   trace.cpp
   value.cpp)
@@ -33,12 +43,14 @@ set(HEADROOM_TRACE_HEADERS
   export_csv.h
   export_perfetto.h
   export_speedscope.h
+  file.h
   format_error.h
   groups.h
   histograms.h
   index.h
   lifetimes.h
   pickle_reader.h
+  pickle_writer.h
   progress.h
   settings.h
   sites.h
