@@ -111,7 +111,7 @@ nlohmann::ordered_json side_json(const std::string& path,
                                  bool is_packed,
                                  std::uint64_t bytes) {
   return {
-      {"path", path}, {"format", to_string(format)}, {"is_packed", is_packed}, {"bytes", bytes}};
+      {"path", path}, {"format", format_id(format)}, {"is_packed", is_packed}, {"bytes", bytes}};
 }
 
 std::string convert_json(const ConvertQuestion& question, const Converted& done) {
@@ -128,7 +128,8 @@ std::string convert_json(const ConvertQuestion& question, const Converted& done)
 }
 
 ExitCode run(const ConvertQuestion& question, const Context& context) {
-  Converted done{.output = target(question.to)};
+  Converted done;
+  done.output = target(question.to);
   const auto moment = position(question, done.output.format);
   check_output(question);
   done.input = read_input(question.from, context);

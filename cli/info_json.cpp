@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/info.h"
+#include "cli/trace_input.h"
 
 namespace headroom::cli {
 namespace {
@@ -112,7 +113,7 @@ std::string info_json(const InfoReport& report, const InfoQuestion& question) {
   json["schema"] = 1;
   json["command"] = "info";
   json["file"] = report.path;
-  json["format"] = to_string(report.format);
+  json["format"] = format_id(report.format);
   json["is_packed"] = report.is_packed;
   json["file_bytes"] = report.file_bytes;
   json["note"] = report.note;

@@ -45,6 +45,22 @@ std::string_view format_title(Format format) noexcept {
   return "";
 }
 
+std::string_view format_id(Format format) noexcept {
+  switch (format) {
+    case Format::kPickle:
+      return "pickle";
+    case Format::kHrt:
+      return "hrt";
+    case Format::kPerfetto:
+      return "perfetto";
+    case Format::kSpeedscope:
+      return "speedscope";
+    case Format::kCsv:
+      return "csv";
+  }
+  return "";
+}
+
 std::string shell_word(std::string_view text) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -19,6 +19,9 @@ namespace headroom::cli {
 // `PyTorch snapshot`, `headroom recording`: what a format is called in a sentence.
 [[nodiscard]] std::string_view format_title(trace::Format format) noexcept;
 
+// The same for programs: `pickle`, `hrt`, `perfetto`, `speedscope`, `csv`.
+[[nodiscard]] std::string_view format_id(trace::Format format) noexcept;
+
 // As a shell takes it back: in quotes where it must be.
 [[nodiscard]] std::string shell_word(std::string_view text);
 

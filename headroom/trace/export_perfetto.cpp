@@ -49,6 +49,7 @@ class Exporter {
         "\n],\"otherData\":{{\"exporter\":\"headroom\",\"blocks\":{},\"blocks_drawn\":{}}}}}\n",
         summary_.blocks,
         summary_.blocks_drawn);
+    json_.flush();
     return summary_;
   }
 
