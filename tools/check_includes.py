@@ -45,7 +45,7 @@ REASONS = {
                          "allocator must work without a tracer",
     ("memory", "tensor"): "tensors ask the allocator for memory, not the other way round",
     ("trace", "memory"): "trace takes the allocator's vocabulary only: memory/types.h, event.h, "
-                         "stats.h and annotation.h; allocators for trace/history",
+                         "stats.h, annotation.h and config.h; allocators for trace/history",
     ("trace", "replay"): "replay reads traces; a trace does not know that it is replayed",
     ("trace", "report"): "report reads traces; a trace does not know how it is shown",
     ("replay", "tensor"): "a replay moves blocks, it computes nothing",

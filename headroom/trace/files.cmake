@@ -7,12 +7,19 @@ else()
   set(HEADROOM_SYMBOLISER internal/symboliser_dladdr.cpp)
 endif()
 set(HEADROOM_TRACE_SOURCES
+  device_name.cpp
+  export_csv.cpp
+  export_perfetto.cpp
+  export_speedscope.cpp
   file.cpp
   file_recorder.cpp
   format_error.cpp
+  groups.cpp
+  histograms.cpp
   history.cpp
   hrt_reader.cpp
   hrt_writer.cpp
+  index.cpp
   internal/bytes_file.cpp
   internal/crc32c.cpp
   internal/demangle.cpp
@@ -23,6 +30,8 @@ set(HEADROOM_TRACE_SOURCES
   internal/hrt_events.cpp
   internal/hrt_format.cpp
   internal/hrt_items.cpp
+  internal/json_out.cpp
+  internal/large_space.cpp
   internal/lazy_memory.cpp
   internal/modules.cpp
   internal/output_file.cpp
@@ -34,6 +43,7 @@ set(HEADROOM_TRACE_SOURCES
   internal/pickle_sink.cpp
   internal/raw_frame.cpp
   internal/record.cpp
+  internal/segment_map.cpp
   internal/settings.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
@@ -48,25 +58,40 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
+  lifetimes.cpp
   pickle_reader.cpp
   pickle_writer.cpp
   ring_recorder.cpp
+  settings.cpp
+  sites.cpp
+  start_state.cpp
   symbols.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  device_name.h
+  export_csv.h
+  export_perfetto.h
+  export_speedscope.h
   file.h
   file_recorder.h
   format_error.h
+  groups.h
+  histograms.h
   history.h
   hrt_reader.h
   hrt_writer.h
+  index.h
+  lifetimes.h
   pickle_reader.h
   pickle_writer.h
   progress.h
   ring_recorder.h
+  settings.h
+  sites.h
   stack_options.h
+  start_state.h
   symbols.h
   tables.h
   trace.h
