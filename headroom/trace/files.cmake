@@ -1,8 +1,23 @@
 set(HEADROOM_TRACE_SOURCES
+  format_error.cpp
+  internal/path.cpp
+  internal/pickle_data.cpp
+  internal/pickle_machine.cpp
+  internal/pickle_opcodes.cpp
+  internal/record.cpp
+  internal/snapshot_entries.cpp
+  internal/snapshot_segments.cpp
+  internal/snapshot_tables.cpp
+  internal/utf8.cpp
+  internal/value_from_pickle.cpp
+  pickle_reader.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  format_error.h
+  pickle_reader.h
+  progress.h
   tables.h
   trace.h
   value.h)
