@@ -10,6 +10,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/config_numbers.h"
 #include "headroom/memory/internal/config_tokens.h"
+#include "headroom/memory/internal/rounding.h"
 
 namespace headroom::memory {
 namespace {
@@ -439,6 +440,10 @@ Result<ParsedConfig, std::string> parse_config(std::string_view text, const Pars
   }
   if (!read.error.empty()) return Unexpected(read.error);
   return out;
+}
+
+std::uint64_t rounded_size(std::uint64_t requested_bytes, const AllocatorConfig& config) noexcept {
+  return internal::round_size(requested_bytes, config);
 }
 
 }  // namespace headroom::memory

@@ -11,6 +11,20 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   pickle_reader.cpp
+  device_name.cpp
+  export_csv.cpp
+  export_perfetto.cpp
+  export_speedscope.cpp
+  groups.cpp
+  histograms.cpp
+  index.cpp
+  json_out.cpp
+  large_space.cpp
+  lifetimes.cpp
+  segment_map.cpp
+  settings.cpp
+  sites.cpp
+  start_state.cpp
   tables.cpp
   trace.cpp
   value.cpp)
@@ -18,6 +32,17 @@ set(HEADROOM_TRACE_HEADERS
   format_error.h
   pickle_reader.h
   progress.h
+  device_name.h
+  export_csv.h
+  export_perfetto.h
+  export_speedscope.h
+  groups.h
+  histograms.h
+  index.h
+  lifetimes.h
+  settings.h
+  sites.h
+  start_state.h
   tables.h
   trace.h
   value.h)

@@ -193,7 +193,9 @@ class StartState {
   // In a large pool a free block is larger than 1 MiB, so a shorter gap behind a block is its own
   // unsplit tail. It shows whenever the block behind it is live.
   void add_tail(Live block) {
-    const auto segment = std::prev(segments.upper_bound(block->first));
+    const auto behind = segments.upper_bound(block->first);
+    if (behind == segments.begin()) return;  // the recording has no final state
+    const auto segment = std::prev(behind);
     if (segment->second.is_small || segment->second.is_expandable) return;
     DeviceAddress end = segment->first + segment->second.size_bytes;
     if (const auto next = std::next(block); next != live.end()) end = std::min(end, next->first);
@@ -473,7 +475,8 @@ class Player {
     result_.peak_allocated = static_cast<std::uint64_t>(stats.allocated_bytes.all.peak);
     result_.peak_reserved = static_cast<std::uint64_t>(stats.reserved_bytes.all.peak);
     result_.broken_invariant = allocator_->check_invariants().value_or("");
-    result_.has_same_end = is_same_end(allocator_->segments());
+    result_.end_segments = allocator_->segments();
+    result_.has_same_end = is_same_end(result_.end_segments);
     allocator_->set_sink(nullptr);
     return result_;
   }

@@ -43,6 +43,7 @@ struct PlayResult {
   std::string first_mismatch;
   std::string broken_invariant;
   bool has_same_end = false;  // the final segments and blocks are the recorded ones
+  std::vector<SegmentInfo> end_segments;
 };
 
 // Issues every recorded request under the recorded settings and compares every address and every

@@ -1,0 +1,125 @@
+#include "headroom/trace/export_csv.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "headroom/trace/device_name.h"
+
+namespace headroom::trace {
+namespace {
+
+constexpr std::size_t kFlushBytes = 1U << 16U;
+
+class Lines {
+ public:
+  explicit Lines(std::ostream& out) : out_(out) {}
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+  ~Lines() { flush(); }
+
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(fmt::appender(buffer_), format, std::forward<Args>(args)...);
+    buffer_.push_back('\n');
+    if (buffer_.size() >= kFlushBytes) flush();
+  }
+
+ private:
+  void flush() {
+    out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+    buffer_.clear();
+  }
+
+  std::ostream& out_;
+  fmt::memory_buffer buffer_;
+};
+
+std::string_view state_name(memory::BlockState state) {
+  switch (state) {
+    case memory::BlockState::kAllocated:
+      return "active_allocated";
+    case memory::BlockState::kPendingFree:
+      return "active_pending_free";
+    case memory::BlockState::kInactive:
+    case memory::BlockState::kUnmapped:
+      break;
+  }
+  return "inactive";
+}
+
+// Settings are one line, whatever a file says they are.
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+
+void add_events(const Events& events, Lines& lines) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Action action = events.action(i);
+    // There the column holds the device's free bytes, which are no address.
+    const DeviceAddress address = action == Action::kOutOfMemory ? 0 : events.address(i);
+    lines.add("{},{},{},{},{}",
+              to_string(action),
+              address,
+              events.size_bytes(i),
+              events.stream(i),
+              events.time_us(i));
+  }
+}
+
+void add_segment(const Segment& segment, Lines& lines) {
+  lines.add("segment,{},{},{},{}{}",
+            segment.address,
+            segment.size_bytes,
+            segment.stream,
+            segment.is_small ? "small" : "large",
+            segment.is_expandable.value_or(false) ? "-expandable" : "");
+  DeviceAddress at = segment.address;
+  for (const Block& block : segment.blocks) {
+    const DeviceAddress address = block.address.value_or(at);
+    at = address + block.size_bytes;
+    lines.add("block,{},{},{},{}",
+              address,
+              block.size_bytes,
+              block.requested_bytes.value_or(block.size_bytes),
+              state_name(block.state));
+  }
+}
+
+bool is_of(const Segment& segment, const DeviceTrace& device) {
+  return segment.device == device.device && segment.rank == device.rank &&
+         segment.is_host == device.is_host;
+}
+
+}  // namespace
+
+void export_csv(const Trace& trace, std::ostream& out) {
+  Lines lines(out);
+  lines.add("# settings={}", one_line(trace.settings_string()));
+  const auto is_used = [&](const DeviceTrace& device) {
+    return !device.events.empty() ||
+           std::ranges::any_of(trace.segments,
+                               [&](const Segment& segment) { return is_of(segment, device); });
+  };
+  const bool has_several = std::ranges::count_if(trace.devices, is_used) > 1;
+  for (const DeviceTrace& device : trace.devices) {
+    if (!is_used(device)) continue;
+    if (has_several) lines.add("# device={}", device_name(trace, device));
+    add_events(device.events, lines);
+    for (const Segment& segment : trace.segments) {
+      if (is_of(segment, device)) add_segment(segment, lines);
+    }
+  }
+  // An old snapshot has segments only.
+  for (const Segment& segment : trace.segments) {
+    const bool is_listed = std::ranges::any_of(
+        trace.devices, [&](const DeviceTrace& device) { return is_of(segment, device); });
+    if (!is_listed) add_segment(segment, lines);
+  }
+}
+
+}  // namespace headroom::trace
