@@ -98,6 +98,8 @@ struct ReplayResult {
   std::optional<FailedAllocation> first_failure{};
   std::optional<std::size_t> unknown_past_op{};
 
+  // False where the state before the first event contradicts itself and was left out.
+  bool is_start_restored = true;
   std::vector<TimelineSample> timeline{};
   memory::Statistics statistics{};  // at the end; movements since the start
   double seconds = 0;

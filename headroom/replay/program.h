@@ -73,6 +73,8 @@ struct RecordedLimit {
   std::uint64_t reached_bytes = 0;            // the limit was at least this
   std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
   std::optional<std::uint64_t> free_bytes{};  // of the device at the first failure
+  // What it had for certain, where something failed and the settings name no limit.
+  std::optional<std::uint64_t> floor_bytes{};
 };
 
 struct Program {
