@@ -44,8 +44,8 @@ TEST_P(Recordings, VerifyToTheByte) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Recordings, ::testing::ValuesIn(recording_names()), [](const auto& info) {
-  return info.param;
+INSTANTIATE_TEST_SUITE_P(All, Recordings, ::testing::ValuesIn(recording_names()), [](const auto& test) {
+  return test.param;
 });
 
 }  // namespace
