@@ -1,15 +1,22 @@
 set(HEADROOM_TRACE_SOURCES
+  file.cpp
   format_error.cpp
+  internal/bytes_file.cpp
+  internal/dict_template.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
+  internal/pickle_machine_fast.cpp
   internal/pickle_opcodes.cpp
+  internal/pickle_sink.cpp
   internal/record.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
   internal/snapshot_tables.cpp
+  internal/sniff.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
+  internal/zstd_bytes.cpp
   pickle_reader.cpp
   device_name.cpp
   export_csv.cpp
@@ -25,12 +32,15 @@ set(HEADROOM_TRACE_SOURCES
   settings.cpp
   sites.cpp
   start_state.cpp
+  pickle_writer.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  file.h
   format_error.h
   pickle_reader.h
+  pickle_writer.h
   progress.h
   device_name.h
   export_csv.h
