@@ -3,11 +3,17 @@
 #include <array>
 #include <cstddef>
 #include <new>
+#include <ostream>
 #include <span>
+#include <sstream>
 #include <utility>
 
+#include "headroom/trace/export_csv.h"
+#include "headroom/trace/export_perfetto.h"
+#include "headroom/trace/export_speedscope.h"
 #include "headroom/trace/internal/bytes_file.h"
 #include "headroom/trace/internal/failure.h"
+#include "headroom/trace/internal/file_buffer.h"
 #include "headroom/trace/internal/sniff.h"
 #include "headroom/trace/internal/zstd_bytes.h"
 #include "headroom/trace/pickle_reader.h"
@@ -24,10 +30,24 @@ FormatResult<std::string> write_nothing(const Trace& /*trace*/, const Progress& 
   return Unexpected(FormatError{.message = "this version does not write that format yet"});
 }
 
+// The exports, which may be much larger than the trace, go to the file as they are made.
+using StreamFunction = void (*)(const Trace&, std::ostream&, const WriteOptions&);
+
+void stream_perfetto(const Trace& trace, std::ostream& out, const WriteOptions& /*options*/) {
+  export_perfetto(trace, out);
+}
+void stream_speedscope(const Trace& trace, std::ostream& out, const WriteOptions& options) {
+  export_speedscope(trace, out, {.position = options.at_event});
+}
+void stream_csv(const Trace& trace, std::ostream& out, const WriteOptions& /*options*/) {
+  export_csv(trace, out);
+}
+
 struct Ending {
   std::string_view text;
   Format format;
   WriteFunction write;
+  StreamFunction stream = nullptr;  // instead of `write`
 };
 
 // One line for every ending that a file may be written under.
@@ -35,9 +55,9 @@ constexpr std::array kEndings{
     Ending{".pickle", Format::kPickle, write_pickle},
     Ending{".pkl", Format::kPickle, write_pickle},
     Ending{".hrt", Format::kHrt, write_nothing},
-    Ending{".perfetto.json", Format::kPerfetto, write_nothing},
-    Ending{".speedscope.json", Format::kSpeedscope, write_nothing},
-    Ending{".csv", Format::kCsv, write_nothing},
+    Ending{".perfetto.json", Format::kPerfetto, nullptr, stream_perfetto},
+    Ending{".speedscope.json", Format::kSpeedscope, nullptr, stream_speedscope},
+    Ending{".csv", Format::kCsv, nullptr, stream_csv},
 };
 
 FormatResult<Trace> parse_hrt_later(std::span<const std::byte> /*bytes*/, std::string* /*note*/) {
@@ -103,6 +123,16 @@ TraceFile read_file(const std::string& path, const Progress& progress) {
   return out;
 }
 
+std::string made(const Ending& ending,
+                 const Trace& trace,
+                 const WriteOptions& options,
+                 const Progress& progress) {
+  if (ending.stream == nullptr) return value_or_throw(ending.write(trace, progress));
+  std::ostringstream out;
+  ending.stream(trace, out, options);
+  return std::move(out).str();
+}
+
 void write_file(const Trace& trace, const std::string& path, const WriteOptions& options) {
   bool is_packed = false;
   const Ending* ending = ending_of(path, is_packed);
@@ -112,8 +142,16 @@ void write_file(const Trace& trace, const std::string& path, const WriteOptions&
         ".speedscope.json or .csv, with .zst behind it to pack it");
   }
   internal::NewFile file(path, options.overwrite);  // before the work, which may be for nothing
+  if (ending->stream != nullptr && !is_packed) {
+    internal::FileBuffer buffer(file);
+    std::ostream out(&buffer);
+    out.exceptions(std::ios::badbit);  // hands on what the file says is wrong
+    ending->stream(trace, out, options);
+    file.commit();
+    return;
+  }
   const std::string text =
-      value_or_throw(ending->write(trace, within(options.progress, 0, is_packed ? 0.5 : 0.9)));
+      made(*ending, trace, options, within(options.progress, 0, is_packed ? 0.5 : 0.9));
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   if (is_packed) {
     internal::pack_zstd(bytes, [&file](std::span<const std::byte> part) { file.write(part); });

@@ -45,6 +45,8 @@ struct Target {
 
 struct WriteOptions {
   bool overwrite = false;  // else an existing file is an error
+  // The moment that .speedscope.json shows: after so many events; unset is the peak.
+  std::optional<std::uint64_t> at_event{};
   Progress progress{};
 };
 

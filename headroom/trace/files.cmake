@@ -1,4 +1,14 @@
 set(HEADROOM_TRACE_SOURCES
+  device_name.cpp
+  export_csv.cpp
+  export_perfetto.cpp
+  export_speedscope.cpp
+  format_error.cpp
+  groups.cpp
+  histograms.cpp
+  index.cpp
+  internal/json_out.cpp
+  internal/large_space.cpp
   file.cpp
   format_error.cpp
   internal/bytes_file.cpp
@@ -10,12 +20,18 @@ set(HEADROOM_TRACE_SOURCES
   internal/pickle_opcodes.cpp
   internal/pickle_sink.cpp
   internal/record.cpp
+  internal/segment_map.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
   internal/snapshot_tables.cpp
   internal/sniff.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
+  lifetimes.cpp
+  pickle_reader.cpp
+  settings.cpp
+  sites.cpp
+  start_state.cpp
   internal/zstd_bytes.cpp
   pickle_reader.cpp
   device_name.cpp
@@ -46,10 +62,15 @@ set(HEADROOM_TRACE_HEADERS
   export_csv.h
   export_perfetto.h
   export_speedscope.h
+  file.h
+  format_error.h
   groups.h
   histograms.h
   index.h
   lifetimes.h
+  pickle_reader.h
+  pickle_writer.h
+  progress.h
   settings.h
   sites.h
   start_state.h
