@@ -216,6 +216,7 @@ void Allocator::tell_sink(Action action,
                           std::uint64_t size_bytes) noexcept {
   sink_->record({.action = action,
                  .category = block.context.category,
+                 .is_small = block.is_small,
                  .annotation = block.context.annotation,
                  .address = block.address,
                  .size_bytes = size_bytes,
@@ -243,8 +244,20 @@ void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept
   }
   running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
   emit(action,
-       {.address = segment.address, .stream = segment.stream, .pool = segment.pool},
+       {.address = segment.address,
+        .stream = segment.stream,
+        .pool = segment.pool,
+        .is_small = segment.is_small},
        segment.size_bytes);
+  if (segment_sink_ != nullptr) {
+    segment_sink_->record({.action = action,
+                           .is_small = segment.is_small,
+                           .address = segment.address,
+                           .size_bytes = segment.size_bytes,
+                           .stream = segment.stream,
+                           .pool = segment.pool,
+                           .sequence = sequence_ - 1});
+  }
 }
 
 bool Allocator::run_free_callbacks(std::unique_lock<std::mutex>& lock) noexcept {
@@ -422,6 +435,11 @@ std::optional<std::string> Allocator::check_invariants() const {
 void Allocator::set_sink(EventSink* sink) noexcept {
   const std::lock_guard lock(mutex_);
   sink_ = sink;
+}
+
+void Allocator::set_segment_sink(EventSink* sink) noexcept {
+  const std::lock_guard lock(mutex_);
+  segment_sink_ = sink;
 }
 
 Allocator::CallbackId Allocator::add_free_callback(std::function<bool()> callback) {

@@ -135,6 +135,8 @@ class Allocator {
 
   // At most one sink; null stops. Costs one branch when absent. The sink outlives its use.
   void set_sink(EventSink* sink) noexcept;
+  // A second sink, told of segments only: costs an allocation from the cache nothing.
+  void set_segment_sink(EventSink* sink) noexcept;
   using CallbackId = std::uint64_t;
   // Asked to free something when the cache cannot serve; answers whether it did. Called without
   // a lock; may call the allocator.
@@ -264,6 +266,7 @@ class Allocator {
   void fold_peaks() noexcept;
 
   EventSink* sink_ = nullptr;
+  EventSink* segment_sink_ = nullptr;
   std::uint64_t sequence_ = 0;
   std::optional<std::uint64_t> limit_{};
   std::uint64_t next_pool_ = 1;

@@ -446,4 +446,9 @@ std::uint64_t rounded_size(std::uint64_t requested_bytes, const AllocatorConfig&
   return internal::round_size(requested_bytes, config);
 }
 
+std::uint64_t new_segment_size(std::uint64_t rounded_bytes,
+                               const AllocatorConfig& config) noexcept {
+  return internal::segment_size(rounded_bytes, config);
+}
+
 }  // namespace headroom::memory

@@ -116,6 +116,9 @@ struct ParseOptions {
 // What PyTorch makes of a request before it looks for a block.
 [[nodiscard]] std::uint64_t rounded_size(std::uint64_t requested_bytes,
                                          const AllocatorConfig& config) noexcept;
+// What it would take from the device for a request of that rounded size; what a limit is asked for.
+[[nodiscard]] std::uint64_t new_segment_size(std::uint64_t rounded_bytes,
+                                             const AllocatorConfig& config) noexcept;
 
 // The first of HEADROOM_ALLOC_CONF (strict), PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF and
 // PYTORCH_ALLOC_CONF that is set, alone; up to 2.9 PyTorch reads only the second. The error and the

@@ -32,6 +32,7 @@ inline constexpr std::size_t kActionCount = static_cast<std::size_t>(Action::kUn
 struct Event {
   Action action = Action::kAlloc;
   Category category = Category::kUnknown;
+  bool is_small = false;  // of the small pool
   std::uint32_t annotation = 0;
   DeviceAddress address = 0;
   std::uint64_t size_bytes = 0;  // as asked for in alloc and free; of the range in segment events

@@ -8,6 +8,7 @@ set(HEADROOM_MEMORY_SOURCES
   caching/expandable.cpp
   caching/inspect.cpp
   caching/release.cpp
+  caching/restore.cpp
   config.cpp
   config_text.cpp
   explain.cpp

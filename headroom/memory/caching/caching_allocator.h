@@ -38,6 +38,17 @@ struct CachingOptions {
   PyTorchVersion version{};
 };
 
+// The addresses of an expandable segment, with the device's handle of each page of equal size;
+// kNone where nothing is mapped.
+struct ReservationInfo {
+  DeviceAddress address = 0;
+  std::uint64_t size_bytes = 0;
+  StreamId stream = StreamId::kDefault;
+  PoolId pool{};
+  bool is_small = false;
+  std::vector<device::PageHandle> pages{};
+};
+
 class CachingAllocator final : public Allocator {
  public:
   // The device outlives the allocator. config.memory_fraction sets the first limit.
@@ -63,9 +74,12 @@ class CachingAllocator final : public Allocator {
   void end_capture();
 
   // Takes over segments that the device holds already, with their blocks, on an unused allocator
-  // (a history that starts in the middle). Blocks that are pending count as allocated.
-  // kInvalidArgument when blocks do not tile their segment; then nothing has changed.
-  device::DeviceResult<void> restore(std::span<const SegmentInfo> segments);
+  // (a history that starts in the middle). Blocks that are pending count as allocated. Expandable
+  // segments are mapped runs inside one of the reservations; private pools come into being.
+  // kInvalidArgument when blocks do not tile their segment, or the mapped pages of a reservation
+  // are not those of its segments; then nothing has changed.
+  device::DeviceResult<void> restore(std::span<const SegmentInfo> segments,
+                                     std::span<const ReservationInfo> reservations = {});
 
  protected:
   DeviceAddress do_allocate(std::uint64_t size_bytes,
@@ -170,7 +184,14 @@ class CachingAllocator final : public Allocator {
       std::optional<std::uint64_t> size_bytes, std::uint64_t step) const;
   [[nodiscard]] bool is_capturing() const noexcept;
   [[nodiscard]] bool is_pool_in_use(const internal::PrivatePool& pool) const;
+  // Restoring, in caching/restore.cpp:
+  [[nodiscard]] device::DeviceResult<void> check_restore(
+      std::span<const SegmentInfo> segments, std::span<const ReservationInfo> reservations) const;
+  [[nodiscard]] BlockPool& pool_to_restore(PoolId id, bool is_small);
   void restore_segment(const SegmentInfo& segment);
+  void restore_reservation(const ReservationInfo& reservation,
+                           std::span<const SegmentInfo> segments);
+  Block& restore_block(const BlockInfo& info, const Block& like, Block* prev);
   [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
   template <class Function>
   void for_each_pool(Function&& function) const;

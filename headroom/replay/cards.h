@@ -1,0 +1,30 @@
+// The sizes of some cards, as CUDA reports them to PyTorch (totalGlobalMem).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace headroom::replay {
+
+struct Card {
+  std::string_view name;
+  std::uint64_t size_bytes = 0;
+};
+
+// Largest first. The H200's size was measured; the others are as drivers of their time report them,
+// and differ by some MiB from driver to driver.
+[[nodiscard]] std::span<const Card> cards() noexcept;
+
+// A name of the table, or a size such as `24GiB`.
+[[nodiscard]] std::optional<std::uint64_t> parse_card(std::string_view text);
+
+// `h200, h100, ...`: what an error lists.
+[[nodiscard]] std::string card_names();
+
+// The name of a card of exactly that size.
+[[nodiscard]] std::optional<std::string_view> card_name(std::uint64_t size_bytes) noexcept;
+
+}  // namespace headroom::replay

@@ -1,0 +1,16 @@
+set(HEADROOM_REPLAY_SOURCES
+  cards.cpp
+  internal/checked_run.cpp
+  internal/compiler.cpp
+  internal/explain_mismatch.cpp
+  internal/machine.cpp
+  internal/reservations.cpp
+  internal/start.cpp
+  player.cpp
+  program.cpp
+  verify.cpp)
+set(HEADROOM_REPLAY_HEADERS
+  cards.h
+  player.h
+  program.h
+  verify.h)

@@ -1,0 +1,90 @@
+// An allocator over addresses without memory, driven by slots: what replay() and verify() share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "headroom/device/call_costs.h"
+#include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/replay/player.h"
+#include "headroom/replay/program.h"
+
+namespace headroom::replay::internal {
+
+// Counts and prices what is asked of the driver, and remembers when most was reserved.
+class SegmentWatch final : public memory::EventSink {
+ public:
+  SegmentWatch(const memory::AllocatorConfig& config, std::size_t half_op)
+      : large_page_(config.large_segment_bytes), half_op_(half_op) {}
+
+  void record(const memory::Event& event) noexcept override;
+
+  std::size_t op = 0;  // set by the machine's driver
+  bool keeps_events = false;
+  std::vector<memory::Event> events{};  // since somebody took them; verification's
+  std::uint64_t reserved = 0;
+  std::uint64_t peak_reserved = 0;
+  std::size_t peak_op = 0;
+  DriverCalls calls{};
+  double second_half_us = 0;
+
+ private:
+  device::CallCosts costs_ = device::h200_call_costs();
+  std::uint64_t large_page_;
+  std::size_t half_op_;
+};
+
+class Machine {
+ public:
+  // With the program's start state.
+  Machine(const Program& program, const ReplayOptions& options);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+  ~Machine();
+
+  [[nodiscard]] memory::CachingAllocator& allocator() noexcept { return *allocator_; }
+  [[nodiscard]] device::MetaDevice& device() noexcept { return *device_; }
+  [[nodiscard]] SegmentWatch& watch() noexcept { return watch_; }
+
+  // Ops [first, last). False when it stopped at a failure.
+  bool run(std::size_t first, std::size_t last);
+
+  // The ops one by one, for verification.
+  [[nodiscard]] DeviceAddress try_allocate(const Op& op);
+  // The last one failed because a place that was set for the device is taken.
+  [[nodiscard]] bool was_refused_place() const noexcept { return was_refused_place_; }
+  void free(std::uint32_t slot);
+  void free_held(std::uint32_t slot, std::uint64_t hold);
+  void complete(std::uint64_t hold);
+  void empty_cache();
+  [[nodiscard]] DeviceAddress address_of(std::uint32_t slot) const { return addresses_[slot]; }
+
+  [[nodiscard]] TimelineSample sample(std::size_t op) const;
+  // Everything but the bounds, the timeline and the time.
+  void finish(ReplayResult& result);
+
+ private:
+  void build();
+  [[nodiscard]] bool restore();
+  void take_outside();
+  void route_to(std::uint8_t pool);
+  void note_failure(const Op& op);
+  void note_served(DeviceAddress address);
+
+  const Program& program_;
+  const ReplayOptions& options_;
+  std::unique_ptr<device::MetaDevice> device_;
+  std::unique_ptr<memory::CachingAllocator> allocator_;
+  SegmentWatch watch_;
+  std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
+  std::uint8_t open_pool_ = 0;
+  bool was_refused_place_ = false;
+  memory::Statistics before_{};  // what the start state counted
+  std::uint64_t creates_before_ = 0;
+  ReplayResult result_{};
+};
+
+}  // namespace headroom::replay::internal

@@ -1,0 +1,325 @@
+#include "headroom/replay/program.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "headroom/base/checked.h"
+#include "headroom/base/error.h"
+#include "headroom/replay/internal/compiler.h"
+#include "headroom/replay/verify.h"
+#include "headroom/trace/settings.h"
+
+namespace headroom::replay {
+
+using memory::kMinBlockBytes;
+using trace::Action;
+using trace::Events;
+using trace::kNoEvent;
+using trace::Lifetime;
+
+namespace {
+
+// The fields a version added are in every entry it writes; the youngest field found decides.
+void infer_version(Program& program) {
+  const trace::Trace& trace = *program.trace;
+  const auto at_least = [&](memory::PyTorchVersion version) {
+    program.is_version_known = true;
+    program.version = std::max(program.version, version);
+  };
+  program.version = memory::kPyTorch29;
+  if (trace.origin == trace::Origin::kHeadroom) at_least(memory::PyTorchVersion{});
+  if (trace.has_host) at_least(memory::kPyTorch214);
+  for (std::uint32_t i = 0; i < trace.details.size(); ++i) {
+    const trace::Details& details = trace.details[i];
+    if (details.pool) at_least(memory::kPyTorch212);
+    if (details.forward_frames) at_least(memory::kPyTorch211);
+    if (details.user_metadata) at_least(memory::kPyTorch210);
+  }
+  // Nothing but the tie-break and corners differ up to 2.12; 2.11 stands for them.
+  if (!program.is_version_known) program.version = memory::kPyTorch211;
+}
+
+class Translator {
+ public:
+  Translator(Program& program, const trace::Lifetimes& lifetimes)
+      : program_(program),
+        lifetimes_(lifetimes),
+        events_(program.device->events),
+        routes_(program),
+        slot_of_(lifetimes.all.size(), kNoSlot) {}
+
+  void run() {
+    program_.pools = routes_.pools();
+    number_streams();
+    program_.ops.reserve(events_.size() * 2 / 3 + 16);
+    program_.op_events.reserve(events_.size() * 2 / 3 + 16);
+    add_start();
+    for (std::size_t i = 0; i < events_.size(); ++i) add(i);
+    program_.slot_count = next_slot_;
+  }
+
+ private:
+  static constexpr std::uint32_t kNoSlot = UINT32_MAX;
+
+  void number_streams() {
+    program_.streams = {StreamId::kDefault};
+    for (const std::uint64_t stream : events_.streams()) stream_of_.push_back(number_of(stream));
+    for (const memory::SegmentInfo& segment : program_.start.segments) {
+      (void)number_of(device::to_integer(segment.stream));
+    }
+    if (program_.streams.size() > std::numeric_limits<std::uint16_t>::max()) {
+      throw Error("replay: the recording names " + std::to_string(program_.streams.size()) +
+                  " streams; 65,535 is the most there can be");
+    }
+  }
+
+  std::uint16_t number_of(std::uint64_t stream) {
+    const auto id = static_cast<StreamId>(stream);
+    const auto found = std::ranges::find(program_.streams, id);
+    const auto number = static_cast<std::uint16_t>(found - program_.streams.begin());
+    if (found == program_.streams.end()) program_.streams.push_back(id);
+    return number;
+  }
+
+  std::uint32_t take_slot(std::uint32_t lifetime) {
+    std::uint32_t slot = next_slot_;
+    if (free_slots_.empty()) {
+      ++next_slot_;
+    } else {
+      slot = free_slots_.back();
+      free_slots_.pop_back();
+    }
+    slot_of_[lifetime] = slot;
+    return slot;
+  }
+
+  void give_back_slot(std::uint32_t lifetime) {
+    free_slots_.push_back(std::exchange(slot_of_[lifetime], kNoSlot));
+  }
+
+  void add_start() {
+    // Initial lifetimes come first, in the order of start.live.
+    std::size_t segment = 0;
+    const auto& segments = program_.start.segments;
+    for (std::uint32_t id = 0; id < program_.start.live.size(); ++id) {
+      const trace::StartBlock& block = program_.start.live[id];
+      while (segment < segments.size() &&
+             segments[segment].address + segments[segment].size_bytes <= block.address) {
+        ++segment;
+      }
+      const bool is_inside =
+          segment < segments.size() && segments[segment].address <= block.address;
+      const auto stream =
+          is_inside ? number_of(device::to_integer(segments[segment].stream)) : std::uint16_t{0};
+      program_.start_slots.push_back({.address = block.address,
+                                      .requested_bytes = block.requested_bytes,
+                                      .hold = hold_of(id),
+                                      .slot = take_slot(id),
+                                      .stream = stream,
+                                      .is_pending = block.is_pending});
+      add_live(lifetimes_.all[id]);
+    }
+    program_.peak_live = live_;
+  }
+
+  void push(std::size_t event, Op op) {
+    program_.ops.push_back(op);
+    program_.op_events.push_back(static_cast<std::uint32_t>(event));
+  }
+
+  void add(std::size_t i) {
+    switch (events_.action(i)) {
+      case Action::kAlloc:
+        add_odd_ends(i);
+        allocate(i);
+        break;
+      case Action::kFreeRequested:
+        request_free(i);
+        break;
+      case Action::kFreeCompleted:
+        complete_free(i);
+        break;
+      case Action::kOutOfMemory:
+        if (!program_.first_failure_op) program_.first_failure_op = program_.ops.size();
+        ++program_.failures;
+        push(i,
+             {.size_bytes = events_.size_bytes(i),
+              .stream = stream_of_[events_.stream_index(i)],
+              .kind = OpKind::kFailed});
+        break;
+      default:
+        break;
+    }
+  }
+
+  // A block ends without a word where another is allocated at its place.
+  void add_odd_ends(std::size_t i) {
+    while (next_odd_end_ < lifetimes_.odd_ends.size() &&
+           lifetimes_.odd_ends[next_odd_end_].event <= i) {
+      const std::uint32_t id = lifetimes_.odd_ends[next_odd_end_++].lifetime;
+      if (slot_of_[id] != kNoSlot) end(i, id, OpKind::kFree);
+    }
+  }
+
+  void allocate(std::size_t i) {
+    const std::uint32_t id = lifetimes_.of_event[i];
+    if (id == kNoEvent) return;
+    ++program_.allocs;
+    push(i,
+         {.size_bytes = events_.size_bytes(i),
+          .slot = take_slot(id),
+          .stream = stream_of_[events_.stream_index(i)],
+          .kind = OpKind::kAllocate,
+          .pool = routes_.pool_of(i)});
+    add_live(lifetimes_.all[id]);
+    if (live_ > program_.peak_live) {
+      program_.peak_live = live_;
+      program_.peak_live_op = program_.ops.size() - 1;
+    }
+  }
+
+  void request_free(std::size_t i) {
+    const std::uint32_t id = lifetimes_.of_event[i];
+    if (id == kNoEvent || slot_of_[id] == kNoSlot) return;
+    const Lifetime& lifetime = lifetimes_.all[id];
+    if (lifetime.free_event != i) return;  // asked for twice
+    if (lifetime.end_event == i || lifetime.end_event == i + 1) {
+      end(i, id, OpKind::kFree);
+    } else {
+      push(i, {.size_bytes = hold_of(id), .slot = slot_of_[id], .kind = OpKind::kFreeHeld});
+    }
+  }
+
+  void complete_free(std::size_t i) {
+    const std::uint32_t id = lifetimes_.of_event[i];
+    if (id == kNoEvent || slot_of_[id] == kNoSlot) return;  // freed and completed in one
+    const Lifetime& lifetime = lifetimes_.all[id];
+    const bool was_requested = lifetime.free_event != kNoEvent || lifetime.is_pending_at_start;
+    end(i, id, was_requested ? OpKind::kComplete : OpKind::kFree);
+  }
+
+  void end(std::size_t i, std::uint32_t id, OpKind kind) {
+    const std::uint64_t hold = kind == OpKind::kComplete ? hold_of(id) : 0;
+    push(i, {.size_bytes = hold, .slot = slot_of_[id], .kind = kind});
+    live_ -= lifetimes_.all[id].live_bytes();
+    give_back_slot(id);
+  }
+
+  // The event that completes it; past all of them where none does.
+  [[nodiscard]] std::uint64_t hold_of(std::uint32_t id) const {
+    const std::uint32_t end = lifetimes_.all[id].end_event;
+    return end != kNoEvent ? end : events_.size() + id;
+  }
+
+  void add_live(const Lifetime& lifetime) { live_ += lifetime.live_bytes(); }
+
+  Program& program_;
+  const trace::Lifetimes& lifetimes_;
+  const Events& events_;
+  internal::PoolRoutes routes_;
+  std::vector<std::uint32_t> slot_of_;  // by lifetime
+  std::vector<std::uint32_t> free_slots_;
+  std::uint32_t next_slot_ = 0;
+  std::size_t next_odd_end_ = 0;
+  std::vector<std::uint16_t> stream_of_;  // by the recording's numbers
+  std::uint64_t live_ = 0;
+};
+
+bool gives_anything_back(const Events& events) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (internal::gives_back(events.action(i))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+namespace internal {
+
+Program translate(const trace::Trace& trace,
+                  const trace::DeviceTrace& device,
+                  const CompileOptions& options) {
+  if (device.is_host) throw Error("replay: a history of pinned memory has no device to replay on");
+  Program program;
+  program.trace = &trace;
+  program.device = &device;
+  program.events = device.events.size();
+  program.start = trace::start_state(trace, device);
+  program.conf = trace.settings_string();
+  program.config = trace::recorded_config(trace);
+  if (options.version) {
+    program.version = *options.version;
+    program.is_version_known = true;
+  } else {
+    infer_version(program);
+  }
+  const trace::Lifetimes lifetimes = trace::pair_lifetimes(trace, device, program.start);
+  program.anomalies = lifetimes.anomalies;
+  Translator(program, lifetimes).run();
+  program.start_reservations =
+      find_reservations(program, options.card_bytes.value_or(kDefaultCardBytes));
+  program.limit = find_limit(program);
+  return program;
+}
+
+void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& events) {
+  if (events.empty()) return;
+  std::vector<Op> ops;
+  std::vector<std::uint32_t> op_events;
+  ops.reserve(program.ops.size() + events.size());
+  op_events.reserve(ops.capacity());
+  auto next = events.begin();
+  const auto insert_until = [&](std::uint64_t event) {
+    for (; next != events.end() && *next <= event; ++next) {
+      ops.push_back({.kind = OpKind::kEmptyCache});
+      op_events.push_back(*next);
+    }
+  };
+  const std::size_t peak = program.peak_live_op;
+  const std::optional<std::size_t> failure = program.first_failure_op;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    insert_until(program.op_events[i]);
+    if (i == peak) program.peak_live_op = ops.size();
+    if (failure && i == *failure) program.first_failure_op = ops.size();
+    ops.push_back(program.ops[i]);
+    op_events.push_back(program.op_events[i]);
+  }
+  insert_until(UINT64_MAX);
+  program.empty_caches += events.size();
+  program.ops = std::move(ops);
+  program.op_events = std::move(op_events);
+}
+
+}  // namespace internal
+
+std::int64_t Program::time_us_at(std::size_t op) const {
+  if (op_events.empty() || device->events.empty()) return 0;
+  const std::size_t event = op_events[std::min(op, op_events.size() - 1)];
+  return device->events.time_us(std::min(event, device->events.size() - 1));
+}
+
+Program compile(const trace::Trace& trace,
+                const trace::DeviceTrace& device,
+                const CompileOptions& options) {
+  Program program = internal::translate(trace, device, options);
+  if (options.infer_empty_caches && gives_anything_back(device.events)) {
+    const Verification as_recorded = verify(program,
+                                            {.version = options.version,
+                                             .card_bytes = options.card_bytes,
+                                             .limit_bytes = options.limit_bytes});
+    internal::insert_empty_caches(program, as_recorded.empty_caches);
+  }
+  return program;
+}
+
+std::vector<const trace::DeviceTrace*> replayable(const trace::Trace& trace) {
+  std::vector<const trace::DeviceTrace*> devices;
+  for (const trace::DeviceTrace& device : trace.devices) {
+    if (!device.is_host && !device.events.empty()) devices.push_back(&device);
+  }
+  return devices;
+}
+
+}  // namespace headroom::replay

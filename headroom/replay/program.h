@@ -1,0 +1,140 @@
+// A recorded history as a program: what was asked of the allocator, in order, without addresses.
+//
+//   const Program program = compile(trace, trace.devices[0]);
+//   const ReplayResult result = replay(program, {.config = program.config});     // player.h
+//
+// Which block a free means is found once, here, so that replaying under a hundred settings hashes
+// nothing. Every block has a slot; a slot is reused once its block has ended. What does not fit
+// together in a recording (a free of nothing, an allocation at a live address) is counted, and the
+// program is one that can be run all the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headroom/memory/config.h"
+#include "headroom/memory/types.h"
+#include "headroom/trace/lifetimes.h"
+#include "headroom/trace/start_state.h"
+#include "headroom/trace/trace.h"
+
+namespace headroom::replay {
+
+using memory::DeviceAddress;
+using memory::StreamId;
+
+enum class OpKind : std::uint8_t {
+  kAllocate,    // `size_bytes` on `stream`, into the slot
+  kFree,        // at once
+  kFreeHeld,    // another stream still uses the block ...
+  kComplete,    // ... and now is done with it
+  kFailed,      // a request that failed when it was recorded (an `oom` entry)
+  kEmptyCache,  // the program gave the cache back; inferred, since nothing records it
+};
+
+struct Op {
+  // As asked for; rounded in kFailed. In kFreeHeld and kComplete the number of the hold: holds
+  // are numbered as they complete, since the order in which neighbours merge shows in counters.
+  std::uint64_t size_bytes = 0;
+  std::uint32_t slot = 0;
+  std::uint16_t stream = 0;  // in Program::streams
+  OpKind kind = OpKind::kAllocate;
+  std::uint8_t pool = 0;  // in Program::pools
+
+  friend bool operator==(const Op&, const Op&) = default;
+};
+static_assert(sizeof(Op) == 16);
+
+// A block that was there before the first event.
+struct StartSlot {
+  DeviceAddress address = 0;
+  std::uint64_t requested_bytes = 0;
+  std::uint64_t hold = 0;  // its number, where it is pending
+  std::uint32_t slot = 0;
+  std::uint16_t stream = 0;
+  bool is_pending = false;
+};
+
+// Part of the addresses that an expandable segment had reserved before the first event; as much of
+// it as the recording shows.
+struct StartReservation {
+  DeviceAddress address = 0;  // the lowest ever mapped
+  StreamId stream = StreamId::kDefault;
+  memory::PoolId pool{};
+  bool is_small = false;
+};
+
+// What the recording says about the bytes it could have. PyTorch records neither the card nor the
+// limit, unless the limit was set in the settings string.
+struct RecordedLimit {
+  // From the settings string: a share of a card whose size is not recorded.
+  std::optional<double> fraction{};
+  // Reserved bytes that were reached or would have been, had the last request been granted:
+  std::uint64_t reached_bytes = 0;            // the limit was at least this
+  std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
+  std::optional<std::uint64_t> free_bytes{};  // of the device at the first failure
+  // What it had for certain, where something failed and the settings name no limit.
+  std::optional<std::uint64_t> floor_bytes{};
+  // The device had less left than was asked of it; else a limit came first.
+  bool was_device_full = false;
+};
+
+struct Program {
+  // What it was compiled from, which must outlive it.
+  const trace::Trace* trace = nullptr;
+  const trace::DeviceTrace* device = nullptr;
+
+  std::vector<Op> ops{};
+  std::vector<std::uint32_t> op_events{};  // the event of the recording that each op stems from
+  std::uint32_t slot_count = 0;
+  std::vector<StreamId> streams{};       // the default stream first
+  std::vector<memory::PoolId> pools{};  // the default pool first
+
+  // The state before the first event; empty where the history is whole.
+  trace::StartState start{};
+  std::vector<StartSlot> start_slots{};
+  std::vector<StartReservation> start_reservations{};
+
+  // As recorded.
+  std::string conf{};
+  memory::AllocatorConfig config{};
+  memory::PyTorchVersion version{};  // as far as the fields of the recording say
+  bool is_version_known = false;     // by a field that only some versions have
+  RecordedLimit limit{};
+
+  std::uint64_t events = 0;  // of the recording, whatever their action
+  std::uint64_t allocs = 0;
+  std::uint64_t failures = 0;  // recorded ones
+  std::uint64_t empty_caches = 0;
+  std::uint64_t peak_live = 0;
+  std::size_t peak_live_op = 0;
+  std::optional<std::size_t> first_failure_op{};
+  trace::Anomalies anomalies{};
+
+  [[nodiscard]] bool is_whole() const noexcept { return start.is_empty(); }
+  // Of the event that the op stems from.
+  [[nodiscard]] std::int64_t time_us_at(std::size_t op) const;
+};
+
+struct CompileOptions {
+  // Those the recording is known to have been made under; inferred or taken from a table else.
+  std::optional<memory::PyTorchVersion> version{};
+  std::optional<std::uint64_t> card_bytes{};
+  std::optional<std::uint64_t> limit_bytes{};
+  // Where cached memory was given back, runs the recording once to see whether the program asked
+  // for it (kEmptyCache).
+  bool infer_empty_caches = true;
+};
+
+// Throws Error where the device's history is that of pinned memory, or has over 65,535 streams.
+[[nodiscard]] Program compile(const trace::Trace& trace,
+                              const trace::DeviceTrace& device,
+                              const CompileOptions& options = {});
+
+// The histories that can be replayed: devices with at least one event, without pinned memory.
+[[nodiscard]] std::vector<const trace::DeviceTrace*> replayable(const trace::Trace& trace);
+
+}  // namespace headroom::replay

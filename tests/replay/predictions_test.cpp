@@ -1,0 +1,103 @@
+// What replay predicts for other settings, against what PyTorch itself measured for the same
+// programs: measured.json has the peaks, and whether a run survived a limit.
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/replay/player.h"
+
+#include "tests/trace/samples.h"
+
+namespace headroom::replay {
+namespace {
+
+struct Loaded {
+  trace::Trace trace{};
+  Program program{};
+};
+
+// Compiled once for all rows.
+const Program& program_of(const std::string& name) {
+  static std::map<std::string, Loaded> all;
+  const auto [at, is_new] = all.try_emplace(name);
+  if (is_new) {
+    at->second.trace = trace::testing::trace_of(trace::testing::recording(name));
+    at->second.program = compile(at->second.trace, at->second.trace.devices[0]);
+  }
+  return at->second.program;
+}
+
+nlohmann::json measured() {
+  std::ifstream file(HEADROOM_TEST_MEASURED);
+  return nlohmann::json::parse(file);
+}
+
+ReplayOptions options_for(const Program& program, const std::string& conf) {
+  const auto parsed = memory::parse_config(
+      conf, {.dialect = memory::ConfigDialect::kPyTorch, .version = memory::kPyTorch211});
+  EXPECT_TRUE(parsed) << conf;
+  ReplayOptions options = with_settings(program, parsed ? parsed->config : program.config);
+  options.version = memory::kPyTorch211;
+  return options;
+}
+
+TEST(Predictions, PeaksArePyTorchsWithinHalfAPercent) {
+  int rows = 0;
+  const nlohmann::json all = measured();
+  for (const auto& row : all.at("rows")) {
+    const auto name = row.at("name").get<std::string>();
+    const auto conf = row.at("conf").get<std::string>();
+    if (conf.find("cudaMallocAsync") != std::string::npos) continue;
+    if (!row.at("ok").get<bool>() || row.at("device_free").get<int>() > 0) continue;
+    const Program& program = program_of(name);
+    const ReplayOptions options = options_for(program, conf);
+    const ReplayResult result = replay_bounds(program, options);
+    const auto truth = row.at("peak_reserved").get<double>();
+    std::printf("%-12s %-34s measured %12.0f  ours %+.2f %%  [%+.2f, %+.2f]\n",
+                name.c_str(),
+                conf.empty() ? "default" : conf.c_str(),
+                truth,
+                (static_cast<double>(result.peak_reserved) / truth - 1) * 100,
+                (static_cast<double>(result.peak_reserved_low) / truth - 1) * 100,
+                (static_cast<double>(result.peak_reserved_high) / truth - 1) * 100);
+    EXPECT_GE(truth, static_cast<double>(result.peak_reserved_low) * 0.995) << name << " " << conf;
+    EXPECT_LE(truth, static_cast<double>(result.peak_reserved_high) * 1.005) << name << " " << conf;
+    EXPECT_TRUE(result.fits);
+    if (options.config.expandable_segments) {
+      EXPECT_EQ(result.peak_reserved, row.at("peak_reserved").get<std::uint64_t>()) << name;
+    }
+    ++rows;
+  }
+  EXPECT_GE(rows, 24);
+}
+
+TEST(Predictions, SurvivalUnderALimit) {
+  const nlohmann::json all = measured();
+  std::map<std::string, std::uint64_t> peaks;
+  for (const auto& row : all.at("rows")) {
+    if (row.at("conf") == "") peaks[row.at("name")] = row.at("peak_alloc").get<std::uint64_t>();
+  }
+  for (const auto& [name, settings] : all.at("limits").items()) {
+    for (const auto& [conf, factors] : settings.items()) {
+      for (const auto& [factor, survived] : factors.items()) {
+        const Program& program = program_of(name);
+        ReplayOptions options = options_for(program, conf == "default" ? "" : conf);
+        options.limit_bytes =
+            static_cast<std::uint64_t>(std::stod(factor) * static_cast<double>(peaks.at(name)));
+        options.stop_at_failure = true;
+        const bool down = replay(program, options).fits;
+        options.order = device::AddressOrder::kAscending;
+        const bool up = replay(program, options).fits;
+        std::printf("%-12s %-26s %s measured %d  ours %d %d%s\n", name.c_str(), conf.c_str(), factor.c_str(), survived.get<bool>(), down, up, down == survived.get<bool>() && up == down ? "" : "   <---");
+        EXPECT_EQ(down, survived.get<bool>()) << name << " " << conf << " " << factor;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headroom::replay
