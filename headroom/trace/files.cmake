@@ -58,40 +58,21 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
+  json_out.cpp
+  large_space.cpp
   lifetimes.cpp
   pickle_reader.cpp
   pickle_writer.cpp
   ring_recorder.cpp
-  settings.cpp
-  sites.cpp
-  start_state.cpp
-  symbols.cpp
-  internal/zstd_bytes.cpp
-  pickle_reader.cpp
-  device_name.cpp
-  export_csv.cpp
-  export_perfetto.cpp
-  export_speedscope.cpp
-  groups.cpp
-  histograms.cpp
-  index.cpp
-  json_out.cpp
-  large_space.cpp
-  lifetimes.cpp
   segment_map.cpp
   settings.cpp
   sites.cpp
   start_state.cpp
-  pickle_writer.cpp
+  symbols.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
-  file.h
-  format_error.h
-  pickle_reader.h
-  pickle_writer.h
-  progress.h
   device_name.h
   export_csv.h
   export_perfetto.h
