@@ -58,7 +58,6 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
-  json_out.cpp
   large_space.cpp
   lifetimes.cpp
   pickle_reader.cpp
