@@ -58,12 +58,10 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
-  large_space.cpp
   lifetimes.cpp
   pickle_reader.cpp
   pickle_writer.cpp
   ring_recorder.cpp
-  segment_map.cpp
   settings.cpp
   sites.cpp
   start_state.cpp
