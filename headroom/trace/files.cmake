@@ -3,16 +3,15 @@ set(HEADROOM_TRACE_SOURCES
   export_csv.cpp
   export_perfetto.cpp
   export_speedscope.cpp
+  file.cpp
   format_error.cpp
   groups.cpp
   histograms.cpp
   index.cpp
-  internal/json_out.cpp
-  internal/large_space.cpp
-  file.cpp
-  format_error.cpp
   internal/bytes_file.cpp
   internal/dict_template.cpp
+  internal/json_out.cpp
+  internal/large_space.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
@@ -27,37 +26,17 @@ set(HEADROOM_TRACE_SOURCES
   internal/sniff.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
-  lifetimes.cpp
-  pickle_reader.cpp
-  settings.cpp
-  sites.cpp
-  start_state.cpp
   internal/zstd_bytes.cpp
-  pickle_reader.cpp
-  device_name.cpp
-  export_csv.cpp
-  export_perfetto.cpp
-  export_speedscope.cpp
-  groups.cpp
-  histograms.cpp
-  index.cpp
-  json_out.cpp
-  large_space.cpp
   lifetimes.cpp
-  segment_map.cpp
+  pickle_reader.cpp
+  pickle_writer.cpp
   settings.cpp
   sites.cpp
   start_state.cpp
-  pickle_writer.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
-  file.h
-  format_error.h
-  pickle_reader.h
-  pickle_writer.h
-  progress.h
   device_name.h
   export_csv.h
   export_perfetto.h
