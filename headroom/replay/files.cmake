@@ -1,4 +1,5 @@
 set(HEADROOM_REPLAY_SOURCES
+  async_pool_model.cpp
   cards.cpp
   internal/checked_run.cpp
   internal/compiler.cpp
@@ -10,6 +11,7 @@ set(HEADROOM_REPLAY_SOURCES
   program.cpp
   verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
+  async_pool_model.h
   cards.h
   player.h
   program.h
