@@ -35,9 +35,6 @@ set(HEADROOM_TRACE_SOURCES
   internal/lazy_memory.cpp
   internal/modules.cpp
   internal/output_file.cpp
-  internal/dict_template.cpp
-  internal/json_out.cpp
-  internal/large_space.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
@@ -69,9 +66,6 @@ set(HEADROOM_TRACE_SOURCES
   sites.cpp
   start_state.cpp
   symbols.cpp
-  settings.cpp
-  sites.cpp
-  start_state.cpp
   tables.cpp
   trace.cpp
   value.cpp)
