@@ -230,10 +230,10 @@ class FileRecorder::Impl {
     return writer_->written_bytes();
   }
   [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
+  // In the child of a fork, to which neither the thread nor the file belongs.
+  [[nodiscard]] bool is_elsewhere() const noexcept { return ::getpid() != process_; }
 
  private:
-  [[nodiscard]] bool is_elsewhere() const { return ::getpid() != process_; }
-
   void run() noexcept {
     try {
       write_until_stopped();
@@ -325,7 +325,12 @@ FileRecorder::FileRecorder(FileOptions options) {
   impl_ = std::make_unique<Impl>(std::move(options));
 }
 
-FileRecorder::~FileRecorder() { (void)close(); }
+FileRecorder::~FileRecorder() {
+  (void)close();
+  // In the child of a fork the writing thread is not there, but still waits as far as the condition
+  // variable knows, whose destructor would wait for it.
+  if (impl_->is_elsewhere()) (void)impl_.release();
+}
 
 memory::EventSink& FileRecorder::channel(const DeviceKey& key) { return impl_->channel(key); }
 

@@ -232,7 +232,7 @@ Process& process() {
 trace::FormatResult<void> end(Process& state) {
   if (state.history == nullptr) return {};
   set_allocator_observer({});
-  const auto stopped = state.history->stop();
+  auto stopped = state.history->stop();
   state.history.reset();
   return stopped;
 }

@@ -19,6 +19,7 @@
 #include "headroom/memory/api.h"
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/out_of_memory.h"
+#include "headroom/trace/file.h"
 #include "headroom/trace/hrt_reader.h"
 
 #include "tests/trace/scratch.h"
@@ -84,6 +85,14 @@ TEST_F(HistoryTest, DumpsByName) {
   ASSERT_TRUE(history.dump(path));
   EXPECT_EQ(parse_hrt(read_file(path)).value().event_count(), 4U);
   EXPECT_FALSE(history.dump(path)) << "an existing file is kept";
+  const std::string pickle = scratch.path("snapshot.pickle.zst");
+  ASSERT_TRUE(history.dump(pickle));
+  const auto read = read_trace(pickle);
+  ASSERT_TRUE(read) << to_string(read.error());
+  EXPECT_EQ(read->format, Format::kPickle);
+  EXPECT_EQ(read->trace.event_count(), 4U);
+  EXPECT_EQ(read->trace.segments.size(), history.snapshot().segments.size());
+  EXPECT_FALSE(history.dump(scratch.path("snapshot.doc"))) << "no such format";
 }
 
 TEST_F(HistoryTest, WritesAFileWithTheFinalState) {

@@ -6,7 +6,9 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -204,6 +206,29 @@ TEST_F(FileRecorderTest, KeepsMarksAndSettings) {
   EXPECT_FALSE(read->annotations[1].is_start);
   EXPECT_NEAR(
       static_cast<double>(read->annotations[1].time_us), static_cast<double>(now_us()), 6e7);
+}
+
+// The child may go on allocating and end; the file is the parent's.
+TEST_F(FileRecorderTest, IsLeftAloneByTheChildOfAFork) {
+  const std::string path = scratch.path("run.hrt");
+  auto recorder = std::make_unique<FileRecorder>(FileOptions{.path = path});
+  allocator.set_sink(&recorder->channel({}));
+  allocator.free(allocator.allocate(512));
+  recorder->flush();
+  const pid_t child = fork();
+  if (child == 0) {
+    recorder->channel({}).record({.address = 512});
+    recorder->flush();
+    recorder.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  allocator.free(allocator.allocate(512));
+  allocator.set_sink(nullptr);
+  ASSERT_TRUE(recorder->close());
+  EXPECT_EQ(parse_hrt(read_file(path)).value().event_count(), 7U);
 }
 
 TEST_F(FileRecorderTest, DoesNotReplaceAFile) {

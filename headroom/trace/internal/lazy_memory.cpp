@@ -25,6 +25,6 @@ LazyMemory::LazyMemory(std::size_t size_bytes) : size_bytes_(size_bytes) {
 
 LazyMemory::~LazyMemory() { ::munmap(mapping_, mapped_bytes_); }
 
-void LazyMemory::fill() noexcept { std::memset(as<void>(), 0, size_bytes_); }
+void LazyMemory::fill() const noexcept { std::memset(as<void>(), 0, size_bytes_); }
 
 }  // namespace headroom::trace::internal

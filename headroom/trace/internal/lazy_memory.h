@@ -20,7 +20,7 @@ class LazyMemory {
     return reinterpret_cast<T*>(start_);
   }
   // Touches all of it.
-  void fill() noexcept;
+  void fill() const noexcept;
 
  private:
   void* mapping_ = nullptr;
