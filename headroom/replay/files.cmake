@@ -8,11 +8,13 @@ set(HEADROOM_REPLAY_SOURCES
   internal/reservations.cpp
   internal/start.cpp
   player.cpp
+  policy.cpp
   program.cpp
   verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
   player.h
+  policy.h
   program.h
   verify.h)
