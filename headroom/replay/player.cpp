@@ -35,7 +35,8 @@ void observe(Machine& machine, const ReplayOptions& options, std::size_t op) {
 
 // The share of the card that may be reserved, whichever is the smaller bound.
 std::uint64_t most_that_may_be(const ReplayOptions& options) {
-  return std::min(options.limit_bytes.value_or(UINT64_MAX), options.card_bytes);
+  return std::min(options.limit_bytes.value_or(UINT64_MAX),
+                  options.card_bytes - options.outside_bytes);
 }
 
 }  // namespace
@@ -91,7 +92,13 @@ ReplayOptions with_settings(const Program& program,
                         .card_bytes = card_bytes.value_or(kDefaultCardBytes)};
   // A limit that was set in the settings string is no setting one would change.
   options.config.memory_fraction = program.config.memory_fraction;
-  if (!program.limit.fraction) options.limit_bytes = program.limit.floor_bytes;
+  const RecordedLimit& limit = program.limit;
+  if (limit.fraction || !limit.floor_bytes) return options;
+  if (!limit.was_device_full) {
+    options.limit_bytes = limit.floor_bytes;
+  } else if (*limit.floor_bytes < options.card_bytes) {
+    options.outside_bytes = options.card_bytes - *limit.floor_bytes;
+  }
   return options;
 }
 

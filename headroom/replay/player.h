@@ -38,6 +38,7 @@ struct ReplayOptions {
   memory::AllocatorConfig config{};
   memory::PyTorchVersion version{};
   std::uint64_t card_bytes = kDefaultCardBytes;  // past it the driver refuses
+  std::uint64_t outside_bytes = 0;               // of the card, held by others
   // What may be reserved; where unset, config.memory_fraction of the card.
   std::optional<std::uint64_t> limit_bytes{};
   device::AddressOrder order = device::AddressOrder::kDescending;
