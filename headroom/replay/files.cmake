@@ -6,11 +6,16 @@ set(HEADROOM_REPLAY_SOURCES
   internal/machine.cpp
   internal/reservations.cpp
   internal/start.cpp
+  internal/trial.cpp
+  internal/tune_space.cpp
   player.cpp
   program.cpp
+  tune.cpp
   verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   cards.h
   player.h
   program.h
-  verify.h)
+  tune.h
+  verify.h
+  waste.h)

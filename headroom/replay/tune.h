@@ -54,7 +54,7 @@ struct TuneOptions {
   // What may be reserved; else what was recorded (with_settings() says how).
   std::optional<std::uint64_t> limit_bytes{};
   std::optional<std::uint64_t> card_bytes{};
-  // Keys that keep the value they were recorded with; of tunable_keys().
+  // Keys that are left out, of tunable_keys(): they have their factory value.
   std::vector<std::string> without{};
   // Unset: each program's own. Settings are written so that this version reads them.
   std::optional<memory::PyTorchVersion> version{};

@@ -1,8 +1,8 @@
 // Where the reserved bytes are that nobody asked for.
 //
 //   const Waste waste = waste_at(program, options, result.peak_op);
-//   waste.reserved == waste.live + waste.rounding + waste.kept_rest + waste.pending
-//                     + waste.hard + waste.soft + waste.stream
+//   lines.reserved == lines.live + lines.rounding + lines.unsplit + lines.pending
+//                     + lines.hard + lines.soft + lines.stream
 //
 // The words are those of memory/account.h; its `rounding` line is split here in two, by whose
 // decision it was.
@@ -26,7 +26,7 @@ struct WasteLines {
   std::uint64_t rounding = 0;
   // ... and what the block has beyond that: a rest that was not split off, because it was at most
   // 1 MiB, or because blocks past max_split_size are never split.
-  std::uint64_t kept_rest = 0;
+  std::uint64_t unsplit = 0;
   std::uint64_t pending = 0;  // freed, and held by another stream
   // Free blocks, each in one line:
   std::uint64_t stream = 0;  // of a stream other than that of the next request
@@ -36,18 +36,17 @@ struct WasteLines {
   [[nodiscard]] std::uint64_t cached() const noexcept { return stream + hard + soft; }
   [[nodiscard]] std::uint64_t wasted() const noexcept { return reserved - live; }
   [[nodiscard]] std::uint64_t sum() const noexcept {
-    return live + rounding + kept_rest + pending + cached();
+    return live + rounding + unsplit + pending + cached();
   }
   friend bool operator==(const WasteLines&, const WasteLines&) = default;
 };
 
-// Who keeps segments from being given back: blocks in use with free ones beside them.
+// Who keeps segments from being given back: blocks in use with free ones right beside them.
 struct PinningSite {
   std::string site{};              // sites.h; `(no stack)` where none was recorded
-  std::uint64_t pinned_bytes = 0;  // free bytes beside its blocks; shared by bytes held
-  std::uint64_t held_bytes = 0;    // its blocks in those segments
+  std::uint64_t pinned_bytes = 0;  // free bytes beside its blocks; half to each neighbour
+  std::uint64_t held_bytes = 0;    // by those blocks
   std::uint64_t blocks = 0;
-  std::uint64_t segments = 0;
 };
 
 struct Waste {
@@ -56,8 +55,9 @@ struct Waste {
   StreamId stream = StreamId::kDefault;  // of the request that the free blocks are judged by
   std::uint64_t largest_free = 0;        // on that stream
   std::uint64_t segments = 0;
-  std::uint64_t pinned_segments = 0;     // that have blocks in use and free bytes
-  std::vector<PinningSite> pinned_by{};  // most pinned first; sums to hard and, elsewhere, stream
+  std::uint64_t pinned_segments = 0;  // that have blocks in use and free bytes
+  // Most pinned first. Together: all free bytes that cannot be given back, of whatever stream.
+  std::vector<PinningSite> pinned_by{};
 };
 
 // After op `op` of the program was run. The free blocks are judged by the stream of the op itself
