@@ -11,7 +11,8 @@ set(HEADROOM_REPLAY_SOURCES
   player.cpp
   program.cpp
   tune.cpp
-  verify.cpp)
+  verify.cpp
+  waste.cpp)
 set(HEADROOM_REPLAY_HEADERS
   cards.h
   player.h
