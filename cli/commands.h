@@ -23,5 +23,6 @@ namespace headroom::cli {
 [[nodiscard]] Command demo_command();
 [[nodiscard]] Command devices_command();
 [[nodiscard]] Command info_command();
+[[nodiscard]] Command tune_command();
 
 }  // namespace headroom::cli

@@ -29,7 +29,7 @@ constexpr int kRounds = 4;
 // So many settings are tried with one bound. Independent of the threads, so that the answer is.
 constexpr std::size_t kBatch = 16;
 // About ten seconds on one core; a long recording is tried with fewer settings.
-constexpr std::uint64_t kMostOps = 80'000'000;
+constexpr std::uint64_t kMostOps = 50'000'000;
 constexpr std::uint64_t kFewestTrials = 64;
 
 // The best with and without expandable segments are looked for apart: not all can use them.
