@@ -56,7 +56,7 @@ std::string heading(const TuneReport& report, const Terminal& terminal) {
   std::string how = fmt::format("Replayed under {} settings, as {}{} decides",
                                 format_count(report.result.tried),
                                 version_text(report.version),
-                                report.is_version_known ? "" : " (a guess; --pytorch says)");
+                                report.question.options.version ? "" : " (inferred)");
   if (options.limit_bytes) {
     how += fmt::format(", within a limit of {}", format_bytes(*options.limit_bytes));
   } else if (report.result.has_limit) {
@@ -155,7 +155,7 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   if (result.is_current_best()) {
     return report::styled("Nothing to change.", Tone::kGood, terminal) + "\n" +
            report::wrapped(fmt::format("No other setting saves {} of what it takes now.",
-                                       percent(replay::kWorthAPart)),
+                                       fmt::format("{:.0f} %", replay::kWorthAPart * 100)),
                            kIndent,
                            terminal.width);
   }
@@ -163,7 +163,8 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   if (best.conf.empty()) {
     what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF: the factory settings are best.\n";
   } else {
-    what = "Set one of these before the program starts:\n" + exports(best);
+    what = "Set this before the program starts; before PyTorch 2.10 the second name counts:\n" +
+           exports(best);
   }
   std::string effect;
   if (!result.current.fits) {
@@ -202,8 +203,12 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   const replay::TuneResult& result = report.result;
   const Candidate& best = result.best;
   std::string out;
-  if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !report.is_version_known) {
+  const bool is_told = report.question.options.version.has_value();
+  if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !is_told) {
     out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --pytorch 2.10.",
+                terminal);
+  } else if (report.version < memory::kPyTorch211 && !is_told) {
+    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --pytorch 2.11 tries it.",
                 terminal);
   }
   if (best.peak_reserved_low != best.peak_reserved_high) {
@@ -230,7 +235,11 @@ std::string next_text(const TuneReport& report, const Context& context) {
     return context.next("doctor " + file, "what holds the memory");
   }
   if (best.config.expandable_segments && report.result.best_without_expandable) {
-    return context.next(fmt::format("tune {} --without expandable_segments", file),
+    std::string limit;
+    if (const auto& bytes = report.question.options.limit_bytes) {
+      limit = fmt::format(" --limit {}", *bytes);
+    }
+    return context.next(fmt::format("tune {}{} --without expandable_segments", file, limit),
                         "where those cannot be used");
   }
   return context.next("info " + file, "who holds what is left");

@@ -82,8 +82,9 @@ struct TuneResult {
 };
 
 // A setting that needs one more part must save this share of the peak for it; the recorded settings
-// are good enough when no other saves as much. Predictions are not better than this.
-inline constexpr double kWorthAPart = 0.005;
+// are good enough when no other saves as much. Predictions are right to half of it, and a setting
+// that is fitted more closely to one recording does not help the next.
+inline constexpr double kWorthAPart = 0.01;
 
 // Whether `a` is the better answer: it fits, then serves more, then reserves less, then calls the
 // driver less, then has fewer parts.

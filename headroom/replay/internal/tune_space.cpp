@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "headroom/base/error.h"
@@ -134,10 +135,9 @@ Space::Space(std::span<const Program* const> programs, const TuneOptions& option
       has_large_segment_(version_ >= memory::kPyTorch211) {
   for (const std::string& key : options.without) {
     if (std::ranges::find(kKeys, key) == kKeys.end()) {
-      std::string known;
-      for (const std::string_view one : kKeys)
-        known += (known.empty() ? "" : ", ") + std::string(one);
-      throw InvalidArgument("tune: '" + key + "' is not searched; what is: " + known);
+      std::string message = "tune: '" + key + "' is not searched; what is:";
+      for (const std::string_view one : kKeys) message.append(" ").append(one);
+      throw InvalidArgument(message);
     }
     has_expandable_ &= key != kKeys[0];
     has_max_split_ &= key != kKeys[1];
@@ -205,7 +205,8 @@ Setting Space::setting_of(const memory::AllocatorConfig& config) const {
     setting.max_split_mb = static_cast<std::uint32_t>(config.max_split_bytes >> 20U);
   }
   setting.large_segment_mb = static_cast<std::uint32_t>(config.large_segment_bytes >> 20U);
-  setting.gc_percent = static_cast<std::uint32_t>(config.garbage_collection_threshold * 100 + 0.5);
+  setting.gc_percent =
+      static_cast<std::uint32_t>(std::lround(config.garbage_collection_threshold * 100));
   for (std::size_t i = 0; i < setting.divisions.size(); ++i) {
     setting.divisions[i] = static_cast<std::uint32_t>(config.roundup_power2_divisions[i]);
   }
