@@ -7,14 +7,20 @@ set(HEADROOM_REPLAY_SOURCES
   internal/machine.cpp
   internal/reservations.cpp
   internal/start.cpp
+  internal/trial.cpp
+  internal/tune_space.cpp
   player.cpp
   policy.cpp
   program.cpp
-  verify.cpp)
+  tune.cpp
+  verify.cpp
+  waste.cpp)
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
   player.h
   policy.h
   program.h
-  verify.h)
+  tune.h
+  verify.h
+  waste.h)
