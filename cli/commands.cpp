@@ -5,7 +5,8 @@
 namespace headroom::cli {
 
 std::span<const Command> commands() {
-  static const std::vector<Command> all{demo_command(), devices_command(), bench_command()};
+  static const std::vector<Command> all{
+      demo_command(), info_command(), convert_command(), devices_command(), bench_command()};
   return all;
 }
 

@@ -19,7 +19,9 @@ namespace headroom::cli {
 
 // Each defined in the command's own file.
 [[nodiscard]] Command bench_command();
+[[nodiscard]] Command convert_command();
 [[nodiscard]] Command demo_command();
 [[nodiscard]] Command devices_command();
+[[nodiscard]] Command info_command();
 
 }  // namespace headroom::cli

@@ -45,7 +45,8 @@ std::string two_columns(const Entries& entries, const Context& context) {
 std::string option_term(const CLI::Option& option) {
   if (option.get_positional()) {
     const bool is_many = option.get_expected_max() > 1;
-    return fmt::format("[{}]{}", option.get_type_name(), is_many ? "..." : "");
+    const char* shape = option.get_required() ? "{}{}" : "[{}]{}";
+    return fmt::format(fmt::runtime(shape), option.get_type_name(), is_many ? "..." : "");
   }
   std::string names;
   for (const std::string& name : option.get_snames()) names += "-" + name + ", ";

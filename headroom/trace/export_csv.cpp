@@ -18,7 +18,6 @@ class Lines {
   explicit Lines(std::ostream& out) : out_(out) {}
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;
-  ~Lines() { flush(); }
 
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
@@ -27,12 +26,13 @@ class Lines {
     if (buffer_.size() >= kFlushBytes) flush();
   }
 
- private:
+  // To be called at the end: a destructor could not say that it failed.
   void flush() {
     out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
     buffer_.clear();
   }
 
+ private:
   std::ostream& out_;
   fmt::memory_buffer buffer_;
 };
@@ -120,6 +120,7 @@ void export_csv(const Trace& trace, std::ostream& out) {
         trace.devices, [&](const DeviceTrace& device) { return is_of(segment, device); });
     if (!is_listed) add_segment(segment, lines);
   }
+  lines.flush();
 }
 
 }  // namespace headroom::trace

@@ -49,6 +49,7 @@ class Exporter {
         "\n],\"otherData\":{{\"exporter\":\"headroom\",\"blocks\":{},\"blocks_drawn\":{}}}}}\n",
         summary_.blocks,
         summary_.blocks_drawn);
+    json_.flush();
     return summary_;
   }
 
@@ -108,7 +109,7 @@ class Exporter {
   }
 
   // The numbers of the blocks to draw, by beginning.
-  std::vector<std::uint32_t> chosen_blocks(const TraceIndex& index) const {
+  [[nodiscard]] std::vector<std::uint32_t> chosen_blocks(const TraceIndex& index) const {
     const auto blocks = index.lifetimes();
     std::vector<std::uint32_t> ids(blocks.size());
     std::iota(ids.begin(), ids.end(), 0U);

@@ -100,6 +100,7 @@ SpeedscopeSummary export_speedscope(const Trace& trace,
     summary.bytes += profile.bytes;
   }
   json.raw("]}}\n");
+  json.flush();
   return summary;
 }
 

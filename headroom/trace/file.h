@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "headroom/trace/format_error.h"
+#include "headroom/trace/progress.h"
 #include "headroom/trace/trace.h"
 
 namespace headroom::trace {
@@ -19,9 +19,6 @@ namespace headroom::trace {
 enum class Format : std::uint8_t { kPickle, kHrt, kPerfetto, kSpeedscope, kCsv };
 
 [[nodiscard]] std::string_view to_string(Format format) noexcept;
-
-// Called now and then with what part of the work is done, 0 to 1.
-using Progress = std::function<void(double)>;
 
 struct ReadOptions {
   Progress progress{};
@@ -35,6 +32,7 @@ struct TraceFile {
   std::string note{};            // what is missing, e.g. the last block of a killed recording
 };
 
+// Errors here and below do not name the file, which the caller knows: "it is a directory ...".
 [[nodiscard]] FormatResult<TraceFile> read_trace(const std::string& path,
                                                  const ReadOptions& options = {});
 
@@ -47,6 +45,8 @@ struct Target {
 
 struct WriteOptions {
   bool overwrite = false;  // else an existing file is an error
+  // The moment that .speedscope.json shows: after so many events; unset is the peak.
+  std::optional<std::uint64_t> at_event{};
   Progress progress{};
 };
 

@@ -1,45 +1,57 @@
 set(HEADROOM_TRACE_SOURCES
-  format_error.cpp
-  internal/path.cpp
-  internal/pickle_data.cpp
-  internal/pickle_machine.cpp
-  internal/pickle_opcodes.cpp
-  internal/record.cpp
-  internal/snapshot_entries.cpp
-  internal/snapshot_segments.cpp
-  internal/snapshot_tables.cpp
-  internal/utf8.cpp
-  internal/value_from_pickle.cpp
-  pickle_reader.cpp
   device_name.cpp
   export_csv.cpp
   export_perfetto.cpp
   export_speedscope.cpp
+  format_error.cpp
   groups.cpp
   histograms.cpp
   index.cpp
-  json_out.cpp
-  large_space.cpp
+  internal/json_out.cpp
+  internal/large_space.cpp
+  file.cpp
+  format_error.cpp
+  internal/bytes_file.cpp
+  internal/dict_template.cpp
+  internal/path.cpp
+  internal/pickle_data.cpp
+  internal/pickle_machine.cpp
+  internal/pickle_machine_fast.cpp
+  internal/pickle_opcodes.cpp
+  internal/pickle_sink.cpp
+  internal/record.cpp
+  internal/segment_map.cpp
+  internal/snapshot_entries.cpp
+  internal/snapshot_segments.cpp
+  internal/snapshot_tables.cpp
+  internal/sniff.cpp
+  internal/utf8.cpp
+  internal/value_from_pickle.cpp
   lifetimes.cpp
-  segment_map.cpp
+  pickle_reader.cpp
   settings.cpp
   sites.cpp
   start_state.cpp
+  internal/zstd_bytes.cpp
+  pickle_reader.cpp
+  pickle_writer.cpp
   tables.cpp
   trace.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
-  format_error.h
-  pickle_reader.h
-  progress.h
   device_name.h
   export_csv.h
   export_perfetto.h
   export_speedscope.h
+  file.h
+  format_error.h
   groups.h
   histograms.h
   index.h
   lifetimes.h
+  pickle_reader.h
+  pickle_writer.h
+  progress.h
   settings.h
   sites.h
   start_state.h

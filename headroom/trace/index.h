@@ -5,7 +5,7 @@
 //   for (std::uint32_t id : index.live_at(peak.position)) use(index.lifetimes()[id]);
 //
 // A position is a moment between two events: 0 before the first, n behind the last of n; position
-// i + 1 is behind event i. Takes 4 bytes an event and 60 a block beside the recording.
+// i + 1 is behind event i. Takes 4 bytes an event and 50 a block beside the recording.
 #pragma once
 
 #include <array>

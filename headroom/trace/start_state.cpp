@@ -168,7 +168,9 @@ class Undo {
     if (block.stack == 0) block.stack = events.stack(i);
   }
 
-  SegmentInfo segment_of_event(const Events& events, std::size_t i, bool is_expandable) const {
+  [[nodiscard]] SegmentInfo segment_of_event(const Events& events,
+                                             std::size_t i,
+                                             bool is_expandable) const {
     const Details& details = trace_.details[events.details(i)];
     const std::uint64_t size = events.size_bytes(i);
     // Pages of the small pool are 2 MiB: a run that is no multiple of a large page is made of them.

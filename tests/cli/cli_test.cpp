@@ -62,6 +62,8 @@ TEST(CliGolden, Help) {
   expect_golden("help.txt", run({"--help"}).out);
   expect_golden("help-demo.txt", run({"demo", "--help"}).out);
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
+  expect_golden("help-info.txt", run({"info", "--help"}).out);
+  expect_golden("help-convert.txt", run({"convert", "--help"}).out);
 }
 
 TEST(Cli, HelpHasSeveralSpellings) {
@@ -79,7 +81,7 @@ TEST(Cli, WrongUsageIsOneLineAndTwo) {
   expect_complaint(run({""}), 2, "'' is neither a command nor a file");
   expect_complaint(run({"/"}), 2, "'/' is neither a command nor a file");
   expect_complaint(run({"devcies"}), 2, "did you mean 'devices'?");
-  expect_complaint(run({"foo"}), 2, "commands: demo, devices");
+  expect_complaint(run({"foo"}), 2, "commands: demo, info, convert, devices");
   expect_complaint(run({"devices", "--mesure"}), 2, "did you mean '--measure'?");
   expect_complaint(run({"devices", "--frobnicate"}), 2, "see 'headroom devices --help'");
   expect_complaint(run({"--jsno"}), 2, "did you mean '--json'?");

@@ -1,6 +1,7 @@
 #include "headroom/trace/index.h"
 
 #include <chrono>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 #include "headroom/base/bytes.h"
 
+#include "tests/support/seed.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::trace {
@@ -172,6 +174,56 @@ TEST(TraceIndex, FindsAMoment) {
   EXPECT_EQ(index.position_at(1'000'000), 1U);
   EXPECT_EQ(index.position_at(2'000'000), 3U);
   EXPECT_EQ(index.time_us_at(3), 1'000'002);
+}
+
+// Recordings of which actions were left out, or that are nonsense: whatever the events say, totals
+// and what is live agree.
+TEST(TraceIndex, AgreesWithItselfOnAnyEvents) {
+  const unsigned seed = headroom::testing::test_seed();
+  SCOPED_TRACE(headroom::testing::seed_text(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<RecordedEvent> events;
+    for (int i = 0; i < 120; ++i) {
+      const std::uint64_t size = random() % 8 == 0 ? random() : random() % 30_MiB;
+      events.push_back({static_cast<Action>(random() % memory::kActionCount),
+                        random() % 64 == 0 ? random() : (random() % 12) * 2_MiB,
+                        size});
+    }
+    std::vector<SegmentInfo> end;
+    for (DeviceAddress at = 0; at < 24_MiB && round % 2 == 0; at += 4_MiB) {
+      const bool is_held = random() % 2 == 0;
+      end.push_back(
+          {.address = at,
+           .size_bytes = 4_MiB,
+           .is_small = random() % 2 == 0,
+           .is_expandable = random() % 3 == 0,
+           .blocks = {{.address = at,
+                       .size_bytes = random() % 16 == 0 ? random() : 2_MiB,
+                       .requested_bytes = 1_MiB,
+                       .state = is_held ? BlockState::kAllocated : BlockState::kPendingFree}}});
+    }
+    const Trace trace = trace_of(events, end, round % 3 == 0 ? "max_split_size_mb:20" : "");
+    const TraceIndex index(trace, trace.devices[0]);
+    for (TotalsCursor at(index);; at.step()) {
+      const auto live = index.live_at(at.position());
+      ASSERT_EQ(live, live_by_walking(index, at.position()));
+      std::uint64_t live_bytes = 0;
+      std::uint64_t active = 0;
+      std::uint64_t allocated = 0;
+      for (const std::uint32_t id : live) {
+        live_bytes += index.lifetimes()[id].live_bytes();
+        active += index.lifetimes()[id].block_bytes;
+      }
+      for (const std::uint32_t id : index.allocated_at(at.position())) {
+        allocated += index.lifetimes()[id].block_bytes;
+      }
+      ASSERT_EQ(at.totals().live, live_bytes) << "round " << round << " at " << at.position();
+      ASSERT_EQ(at.totals().active, active) << "round " << round << " at " << at.position();
+      ASSERT_EQ(at.totals().allocated, allocated) << "round " << round << " at " << at.position();
+      if (at.is_at_end()) break;
+    }
+  }
 }
 
 TEST(TraceIndex, IsMadeQuickly) {

@@ -14,7 +14,6 @@ class JsonOut {
   explicit JsonOut(std::ostream& out) : out_(out) {}
   JsonOut(const JsonOut&) = delete;
   JsonOut& operator=(const JsonOut&) = delete;
-  ~JsonOut() { flush(); }
 
   // As it is.
   template <class... Args>
@@ -26,6 +25,7 @@ class JsonOut {
   // becomes U+FFFD, so that the whole stays JSON.
   void string(std::string_view text);
 
+  // To be called at the end: a destructor could not say that it failed.
   void flush() {
     out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
     buffer_.clear();

@@ -7,23 +7,34 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <vector>
 
+#include "headroom/trace/internal/big_vector.h"
 #include "headroom/trace/internal/pickle_data.h"
 
 namespace headroom::trace::internal {
 
 class Memo {
  public:
+  explicit Memo(std::uint64_t input_bytes) { near_.reserve(input_bytes / 32); }
+
   // Absent where nothing was put.
   [[nodiscard]] Ref get(std::uint32_t number) const {
-    if (number < near_.size() && near_[number]) return near_[number];
+    if (const Ref near = get_near(number)) return near;
     const auto found = far_.find(number);
     return found != far_.end() ? found->second : Ref{};
   }
 
+  // The same, but for numbers that are too large for the array.
+  [[nodiscard]] Ref get_near(std::uint32_t number) const {
+    return number < near_.size() ? near_[number] : Ref{};
+  }
+
   void put(std::uint32_t number, Ref value, std::uint64_t bytes_read) {
-    if (!get(number)) ++count_;
+    if (get(number)) {
+      is_overwritten_ = true;
+    } else {
+      ++count_;
+    }
     if (number < near_.size()) {
       near_[number] = value;
     } else if (number < bytes_read) {
@@ -33,6 +44,9 @@ class Memo {
       far_.insert_or_assign(number, value);
     }
   }
+
+  // Whether some number was put twice. No pickler does that.
+  [[nodiscard]] bool is_overwritten() const noexcept { return is_overwritten_; }
 
   // Under the next number, which Python takes from how many there are.
   void add(Ref value, std::uint64_t bytes_read) {
@@ -45,9 +59,10 @@ class Memo {
   }
 
  private:
-  std::vector<Ref> near_;
+  BigVector<Ref> near_;
   std::unordered_map<std::uint32_t, Ref> far_;
   std::uint64_t count_ = 0;
+  bool is_overwritten_ = false;
 };
 
 }  // namespace headroom::trace::internal

@@ -39,6 +39,7 @@ PickleData::PickleData(std::span<const std::byte> input)
   values_.reserve(input.size() / 8);
   dicts_.reserve(input.size() / 64);
   parts_.reserve(input.size() / 64);
+  items_.reserve(input.size() / 64);
 }
 
 Ref PickleData::make_big(std::int64_t value) {
@@ -102,12 +103,15 @@ void PickleData::make_room(List& list, std::size_t count) {
 }
 
 void PickleData::set(Ref dict, std::span<const Ref> pairs) {
-  if (parts_.size() >= kNoPart || pairs.size() > UINT32_MAX) {
-    fail("there are more than four thousand million dictionaries or keys");
-  }
-  const auto part = static_cast<std::uint32_t>(parts_.size());
-  parts_.push_back({.values = values_.size(), .shape = shape_of(pairs)});
+  if (pairs.size() > UINT32_MAX) fail("a dictionary has more than two thousand million keys");
+  add_part(dict, shape_of(pairs));
   for (std::size_t i = 1; i < pairs.size(); i += 2) values_.push_back(pairs[i]);
+}
+
+void PickleData::add_part(Ref dict, std::uint32_t shape) {
+  if (parts_.size() >= kNoPart) fail("there are more than four thousand million dictionaries");
+  const auto part = static_cast<std::uint32_t>(parts_.size());
+  parts_.push_back({.values = values_.size(), .shape = shape});
   Dict& to = dicts_[dict.index()];
   if (to.first_part == kNoPart) {
     to.first_part = part;

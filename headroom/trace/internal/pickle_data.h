@@ -19,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/trace/internal/big_vector.h"
+
 namespace headroom::trace::internal {
 
 enum class Kind : std::uint8_t {
@@ -96,6 +98,11 @@ class PickleData {
   void append(Ref list, std::span<const Ref> items);
   // Keys and values in turn, at least one of each.
   void set(Ref dict, std::span<const Ref> pairs);
+  // The same, for the keys of a shape.
+  void set_shaped(Ref dict, std::uint32_t shape, std::span<const Ref> values) {
+    add_part(dict, shape);
+    values_.insert(values_.end(), values.begin(), values.end());
+  }
 
   [[nodiscard]] std::uint64_t input_bytes() const noexcept { return input_.size(); }
   // Of a kInt or kBigInt.
@@ -153,6 +160,7 @@ class PickleData {
   };
 
   [[nodiscard]] Ref make_big(std::int64_t value);
+  void add_part(Ref dict, std::uint32_t shape);
   void make_room(List& list, std::size_t count);
   [[nodiscard]] std::uint32_t shape_of(std::span<const Ref> pairs);
   [[nodiscard]] bool has_keys(const Shape& shape, std::span<const Ref> pairs) const;
@@ -165,11 +173,11 @@ class PickleData {
   std::vector<std::uint64_t> unsigneds_;
   std::vector<double> floats_;
   std::vector<Text> texts_;
-  std::vector<List> lists_;
-  std::vector<Ref> items_;  // of lists and tuples
-  std::vector<Dict> dicts_;
-  std::vector<Part> parts_;
-  std::vector<Ref> values_;  // of dictionaries
+  BigVector<List> lists_;
+  BigVector<Ref> items_;  // of lists and tuples
+  BigVector<Dict> dicts_;
+  BigVector<Part> parts_;
+  BigVector<Ref> values_;  // of dictionaries
   std::vector<Shape> shapes_;
   std::vector<Ref> keys_;  // of shapes
   // Shapes seen lately, by a hash of the keys. Missing one costs a second shape, nothing else.

@@ -2,6 +2,7 @@
 // import, build or call anything, because there is no code here that could.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/trace/internal/dict_template.h"
 #include "headroom/trace/internal/memo.h"
 #include "headroom/trace/internal/pickle_data.h"
 #include "headroom/trace/internal/pickle_opcodes.h"
@@ -27,10 +29,21 @@ class PickleMachine {
   [[nodiscard]] std::uint64_t end_offset() const noexcept { return offset(); }
 
  private:
+  // The opcodes that events are made of, as long as nothing is unusual. Whatever it does not do,
+  // an error above all, is left to step().
+  void run_fast();
+  [[nodiscard]] Ref fast_value(const std::uint8_t*& at);
+  [[nodiscard]] Ref fast_dict(const std::uint8_t*& at);
+  [[nodiscard]] Ref try_template(const DictTemplate& form,
+                                 const std::uint8_t*& begin,
+                                 const std::uint8_t* first,
+                                 bool is_memoized);
+  void learn(const std::uint8_t* end);
+  // One opcode, whatever it is; false at STOP.
+  [[nodiscard]] bool step();
   void check_protocol();
-  void step_other(Opcode opcode);
-  void step_string(Opcode opcode);
   void step_container(Opcode opcode);
+  void step_rare(Opcode opcode);
 
   [[nodiscard]] std::uint64_t offset() const noexcept {
     return static_cast<std::uint64_t>(at_ - begin_);
@@ -46,23 +59,32 @@ class PickleMachine {
   template <class T>
   [[nodiscard]] T take();
 
-  void push(Ref value) { stack_.push_back(value); }
-  // The values above the last mark, and those below it, are out of an opcode's reach.
+  void push(Ref value) {
+    if (depth_ == stack_.size()) stack_.resize(stack_.size() * 2);
+    stack_[depth_++] = value;
+  }
+  // What lies below the last mark is out of an opcode's reach.
   void need_values(std::size_t count) const {
-    if (stack_.size() - floor_ < count) fail_here("finds too few values on the stack");
+    if (depth_ - floor_ < count) fail_here("finds too few values on the stack");
   }
-  [[nodiscard]] Ref top() const {
-    need_values(1);
-    return stack_.back();
+  [[nodiscard]] std::span<const Ref> last_values(std::size_t count) const {
+    need_values(count);
+    return {stack_.data() + depth_ - count, count};
   }
+  [[nodiscard]] Ref top() const { return last_values(1)[0]; }
   [[nodiscard]] Ref take_from_memo(std::uint32_t number) const;
   void mark();
-  [[nodiscard]] std::span<const Ref> above_mark() const;
   void pop_mark();
   void pop();
+  [[nodiscard]] std::span<const Ref> above_mark() const;
+  // What lies below the last mark, absent if there is nothing.
+  [[nodiscard]] Ref below_mark() const;
 
   void push_long(std::uint64_t size);
   void push_text(std::uint64_t size, bool is_ascii_only);
+  void push_short_text(std::uint64_t size);
+  [[nodiscard]] std::size_t text_place(const std::uint8_t* bytes, std::uint64_t size) const;
+  [[nodiscard]] Ref recent_text(const std::uint8_t* bytes, std::uint64_t size) const;
   void push_float();
   void push_tuple(std::size_t count);
   void push_marked(Kind kind);
@@ -79,11 +101,20 @@ class PickleMachine {
   const std::uint8_t* end_;
   const std::uint8_t* opcode_at_;
   const std::uint8_t* next_report_;
-  std::size_t floor_ = 0;  // the last mark's place on the stack
-  std::vector<Ref> stack_;
+  std::vector<Ref> stack_;  // room; `depth_` of it is in use
+  std::size_t depth_ = 0;
+  std::size_t floor_ = 0;            // the last mark's place on the stack
   std::vector<std::size_t> floors_;  // of the marks below
   PickleData& data_;
   Memo memo_;
+  // Short strings seen lately. Python makes a new "N/A" for every event; here they are one.
+  std::array<Ref, 64> recent_texts_{};
+  std::array<DictTemplate, 4> templates_{};
+  std::size_t last_template_ = 0;
+  std::size_t next_template_ = 0;
+  std::uint64_t template_hits_ = 0;
+  std::uint64_t template_misses_ = 0;
+  const std::uint8_t* dict_at_ = nullptr;  // the last that no template fitted
   Progress progress_;
 };
 

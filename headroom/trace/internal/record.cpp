@@ -62,13 +62,8 @@ void Record::fail_type(Field field, std::string_view expected) const {
   internal::fail_type(path_of(field), expected, found, data_->offset(dict_));
 }
 
-Ref Record::need(Field field, std::string_view expected) const {
+std::uint64_t Record::rare_size(Field field) const {
   const Ref value = find(field);
-  if (!value) fail_type(field, expected);
-  return value;
-}
-
-std::uint64_t Record::to_size(Ref value, Field field) const {
   if (value.kind() == Kind::kUnsigned) return data_->unsigned_integer(value);
   if (!is_integer(value)) fail_type(field, kInteger);
   const std::int64_t number = data_->integer(value);
@@ -78,16 +73,9 @@ std::uint64_t Record::to_size(Ref value, Field field) const {
   return static_cast<std::uint64_t>(number);
 }
 
-std::uint64_t Record::size(Field field) const { return to_size(need(field, kInteger), field); }
-
-std::optional<std::uint64_t> Record::size_if(Field field) const {
+std::int64_t Record::rare_integer(Field field) const {
   const Ref value = find(field);
-  return value ? std::optional(to_size(value, field)) : std::nullopt;
-}
-
-std::int64_t Record::integer(Field field) const {
-  const Ref value = need(field, kInteger);
-  if (!is_integer(value)) fail_type(field, "an integer of 64 bits");
+  if (!is_integer(value)) fail_type(field, kInteger);
   return data_->integer(value);
 }
 
@@ -104,28 +92,6 @@ std::optional<bool> Record::flag_if(Field field) const {
   if (!value) return std::nullopt;
   if (value.kind() != Kind::kBool) fail_type(field, "True or False");
   return value.index() != 0;
-}
-
-Ref Record::text_if(Field field) const {
-  const Ref value = find(field);
-  if (value && value.kind() != Kind::kString) fail_type(field, "a string");
-  return value;
-}
-
-Ref Record::text(Field field) const {
-  (void)need(field, "a string");
-  return text_if(field);
-}
-
-Ref Record::list_if(Field field) const {
-  const Ref value = find(field);
-  if (value && value.kind() != Kind::kList) fail_type(field, "a list");
-  return value;
-}
-
-Ref Record::list(Field field) const {
-  (void)need(field, "a list");
-  return list_if(field);
 }
 
 Field Record::field_of(std::string_view key) const {
@@ -147,7 +113,7 @@ void Schema::make_plan(Plan& plan, std::span<const Ref> keys, const Path& path, 
   }
 }
 
-Record Schema::open(Ref dict, const Path& path) {
+Record Schema::open_new(Ref dict, const Path& path) {
   if (dict.kind() != Kind::kDict) fail_type(path, "a dictionary", dict, data_.offset(dict));
   budget_.spend_items(1);
   const PickleData::Part* part = data_.first_part(dict);

@@ -56,16 +56,43 @@ class Record {
   }
 
   // These fail if the field is missing ...
-  [[nodiscard]] std::uint64_t size(Field field) const;  // an integer from 0 to 2^64 - 1
-  [[nodiscard]] std::int64_t integer(Field field) const;
+  [[nodiscard]] std::uint64_t size(Field field) const {  // an integer from 0 to 2^64 - 1
+    const Ref value = find(field);
+    if (value.kind() == Kind::kInt && value.small() >= 0) [[likely]] {
+      return static_cast<std::uint64_t>(value.small());
+    }
+    return rare_size(field);
+  }
+  [[nodiscard]] std::int64_t integer(Field field) const {
+    const Ref value = find(field);
+    return value.kind() == Kind::kInt ? value.small() : rare_integer(field);
+  }
   [[nodiscard]] int number(Field field) const;
-  [[nodiscard]] Ref text(Field field) const;
-  [[nodiscard]] Ref list(Field field) const;
+  [[nodiscard]] Ref text(Field field) const {
+    const Ref value = text_if(field);
+    if (!value) fail_type(field, "a string");
+    return value;
+  }
+  [[nodiscard]] Ref list(Field field) const {
+    const Ref value = list_if(field);
+    if (!value) fail_type(field, "a list");
+    return value;
+  }
   // ... these do not.
-  [[nodiscard]] std::optional<std::uint64_t> size_if(Field field) const;
+  [[nodiscard]] std::optional<std::uint64_t> size_if(Field field) const {
+    return find(field) ? std::optional(size(field)) : std::nullopt;
+  }
   [[nodiscard]] std::optional<bool> flag_if(Field field) const;
-  [[nodiscard]] Ref text_if(Field field) const;
-  [[nodiscard]] Ref list_if(Field field) const;
+  [[nodiscard]] Ref text_if(Field field) const {
+    const Ref value = find(field);
+    if (value && value.kind() != Kind::kString) fail_type(field, "a string");
+    return value;
+  }
+  [[nodiscard]] Ref list_if(Field field) const {
+    const Ref value = find(field);
+    if (value && value.kind() != Kind::kList) fail_type(field, "a list");
+    return value;
+  }
 
   [[nodiscard]] bool has_unknown() const noexcept { return plan_->has_unknown; }
   [[nodiscard]] std::span<const Ref> keys() const noexcept { return keys_; }
@@ -81,8 +108,8 @@ class Record {
   [[noreturn]] void fail_field(Field field, const std::string& message) const;
 
  private:
-  [[nodiscard]] Ref need(Field field, std::string_view expected) const;
-  [[nodiscard]] std::uint64_t to_size(Ref value, Field field) const;
+  [[nodiscard]] std::uint64_t rare_size(Field field) const;
+  [[nodiscard]] std::int64_t rare_integer(Field field) const;
 
   const PickleData* data_;
   std::span<const std::string_view> names_;
@@ -100,9 +127,23 @@ class Schema {
       : data_(data), budget_(budget), names_(names) {}
 
   // The dictionary seen through this schema, until the next one is opened.
-  [[nodiscard]] Record open(Ref dict, const Path& path);
+  [[nodiscard]] Record open(Ref dict, const Path& path) {
+    if (dict.kind() == Kind::kDict && !plan_of_shape_.empty()) [[likely]] {
+      const PickleData::Part* part = data_.first_part(dict);
+      if (part != nullptr && part->next == PickleData::kNoPart) {
+        if (const std::uint32_t number = plan_of_shape_[part->shape]; number != 0) {
+          budget_.spend_items(1);
+          const auto keys = data_.keys(part->shape);
+          const std::span<const Ref> values{data_.values(*part).data(), keys.size()};
+          return {data_, names_, plans_[number - 1], keys, values, path, dict};
+        }
+      }
+    }
+    return open_new(dict, path);
+  }
 
  private:
+  [[nodiscard]] Record open_new(Ref dict, const Path& path);
   void make_plan(Plan& plan, std::span<const Ref> keys, const Path& path, Ref dict) const;
   [[nodiscard]] Record open_merged(Ref dict, const Path& path);
 

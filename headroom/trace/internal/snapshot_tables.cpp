@@ -141,12 +141,13 @@ SnapshotTables::DetailsSource SnapshotTables::source_of(const Record& record, bo
 DetailsId SnapshotTables::details(const Record& record, bool has_time, FieldSet kept) {
   const DetailsSource source = source_of(record, has_time);
   if (record.has_unknown() || kept != 0) return make_details(record, source, kept);
-  Recent& recent = recent_[source.hash() % recent_.size()];
-  if (recent.source != source) {
-    recent.id = make_details(record, source, kept);
-    recent.source = source;
+  if (last_->source == source) return last_->id;
+  last_ = &recent_[source.hash() % recent_.size()];
+  if (last_->source != source) {
+    last_->id = make_details(record, source, kept);
+    last_->source = source;
   }
-  return recent.id;
+  return last_->id;
 }
 
 DetailsId SnapshotTables::make_details(const Record& record,

@@ -85,6 +85,7 @@ class SnapshotTables {
   std::vector<Frame> scratch_;
   std::unordered_multimap<std::uint64_t, std::uint32_t> extras_by_hash_;
   std::array<Recent, 64> recent_{};
+  Recent* last_ = recent_.data();
 };
 
 }  // namespace headroom::trace::internal

@@ -1,0 +1,235 @@
+#include "cli/info.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <span>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/trace/device_name.h"
+#include "headroom/trace/sites.h"
+
+#include "cli/commands.h"
+#include "cli/trace_input.h"
+
+namespace headroom::cli {
+namespace {
+
+using trace::Action;
+using trace::DeviceTrace;
+using trace::GroupBy;
+using trace::Trace;
+using trace::TraceIndex;
+
+bool is_of(const trace::Segment& segment, const DeviceTrace& device) {
+  return segment.device == device.device && segment.rank == device.rank &&
+         segment.is_host == device.is_host;
+}
+
+std::uint64_t segment_count(const Trace& trace, const DeviceTrace& device) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      trace.segments, [&](const trace::Segment& segment) { return is_of(segment, device); }));
+}
+
+// Those with anything in them.
+class UsedDevices {
+ public:
+  explicit UsedDevices(const Trace& trace) {
+    for (const DeviceTrace& device : trace.devices) {
+      if (!device.events.empty() || segment_count(trace, device) > 0) all_.push_back(&device);
+    }
+    // Old snapshots have segments and no history, not even an empty one.
+    for (const trace::Segment& segment : trace.segments) {
+      const bool is_known = std::ranges::any_of(
+          all_, [&](const DeviceTrace* device) { return is_of(segment, *device); });
+      if (is_known) continue;
+      all_.push_back(&made_.emplace_back(
+          DeviceTrace{.device = segment.device, .rank = segment.rank, .is_host = segment.is_host}));
+    }
+  }
+
+  [[nodiscard]] const std::vector<const DeviceTrace*>& all() const noexcept { return all_; }
+
+ private:
+  std::deque<DeviceTrace> made_;
+  std::vector<const DeviceTrace*> all_;
+};
+
+PeakInfo peak_info(const TraceIndex& index, const trace::Peak& peak) {
+  return {.bytes = peak.bytes,
+          .after_events = peak.position,
+          .after_us = index.time_us_at(peak.position) - index.time_us_at(0)};
+}
+
+// The curves, and the totals at the start, at the peak and at the end.
+void walk(const TraceIndex& index, DeviceInfo& info) {
+  const std::size_t positions = std::size_t{index.end_position()} + 1;
+  const std::size_t points = std::min(positions, DeviceInfo::kCurvePoints);
+  info.allocated_curve.assign(points, 0);
+  info.reserved_curve.assign(points, 0);
+  for (trace::TotalsCursor at(index);; at.step()) {
+    const trace::Totals& now = at.totals();
+    const std::size_t point = at.position() * points / positions;
+    double& allocated = info.allocated_curve[point];
+    double& reserved = info.reserved_curve[point];
+    allocated = std::max(allocated, static_cast<double>(now.allocated));
+    reserved = std::max(reserved, static_cast<double>(now.reserved));
+    if (at.position() == 0) info.start = now;
+    if (at.position() == index.peaks().allocated.position) info.reserved_at_peak = now.reserved;
+    info.end = now;
+    if (at.is_at_end()) return;
+  }
+}
+
+std::vector<std::string> stack_text(const Trace& trace, trace::StackId stack) {
+  std::vector<std::string> out;
+  for (const std::uint32_t id : trace.stacks.frame_ids(stack)) {
+    const trace::Frame& frame = trace.stacks.frame(id);
+    out.push_back(
+        fmt::format("{}:{} {}", trace.strings[frame.file], frame.line, trace.strings[frame.name]));
+  }
+  return out;
+}
+
+std::vector<HolderInfo> holders(const TraceIndex& index,
+                                std::span<const std::uint32_t> blocks,
+                                GroupBy by) {
+  std::vector<HolderInfo> out;
+  for (trace::Group& group : group_blocks(index, blocks, by)) {
+    std::vector<std::string> stack = stack_text(index.trace(), group.stack);
+    out.push_back({std::move(group), std::move(stack)});
+  }
+  return out;
+}
+
+// Nothing where all that is known is that nothing is known.
+std::vector<HolderInfo> known_holders(std::vector<HolderInfo> all, std::string_view unknown) {
+  const bool is_known =
+      std::ranges::any_of(all, [&](const HolderInfo& h) { return h.group.label != unknown; });
+  if (!is_known) all.clear();
+  return all;
+}
+
+void look_at_peak(const TraceIndex& index, DeviceInfo& info) {
+  const auto blocks = index.allocated_at(index.peaks().allocated.position);
+  info.blocks_at_peak = blocks.size();
+  info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const trace::Lifetime& block) {
+    return !index.trace().stacks.frame_ids(block.stack).empty();
+  });
+  if (info.has_stacks) info.sites = holders(index, blocks, GroupBy::kSite);
+  info.by_size = holders(index, blocks, GroupBy::kSize);
+  info.categories = known_holders(holders(index, blocks, GroupBy::kCategory), "unknown");
+  info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation), "(none)");
+}
+
+DeviceInfo look_at(const Trace& trace, const DeviceTrace& device) {
+  const TraceIndex index(trace, device);
+  DeviceInfo info;
+  info.name = device_name(trace, device);
+  info.device = device.device;
+  info.rank = device.rank;
+  info.is_host = device.is_host;
+  info.events = device.events.size();
+  info.allocs = index.count(Action::kAlloc);
+  info.frees = index.count(Action::kFreeRequested);
+  info.frees_completed = index.count(Action::kFreeCompleted);
+  info.ooms = index.count(Action::kOutOfMemory);
+  info.segments = segment_count(trace, device);
+  info.segment_allocs = index.count(Action::kSegmentAlloc) + index.count(Action::kSegmentMap);
+  info.segment_frees = index.count(Action::kSegmentFree) + index.count(Action::kSegmentUnmap);
+  info.dropped_events = device.dropped_events;
+  info.first_time_us = index.time_us_at(0);
+  info.duration_us = index.time_us_at(index.end_position()) - index.time_us_at(0);
+  info.is_whole_history = index.start().is_empty();
+  info.has_final_state = index.start().has_final_state;
+  info.start_blocks = index.start().live.size();
+  info.peak_live = peak_info(index, index.peaks().live);
+  info.peak_allocated = peak_info(index, index.peaks().allocated);
+  info.peak_active = peak_info(index, index.peaks().active);
+  info.peak_reserved = peak_info(index, index.peaks().reserved);
+  info.sizes = size_histogram(index);
+  info.lifetimes = lifetime_histogram(index);
+  info.anomalies = index.anomalies();
+  walk(index, info);
+  look_at_peak(index, info);
+  return info;
+}
+
+bool is_called(const DeviceTrace& device, const std::string& name, const Trace& trace) {
+  return device_name(trace, device) == name ||
+         (!device.is_host && std::to_string(device.device) == name);
+}
+
+[[noreturn]] void complain_of_device(const Trace& trace,
+                                     const UsedDevices& used,
+                                     const InfoQuestion& question) {
+  std::string names;
+  for (const DeviceTrace* device : used.all()) {
+    if (!names.empty()) names += ", ";
+    names += device_name(trace, *device);
+  }
+  throw UsageError(fmt::format("{} has nothing of device '{}'; it has {}",
+                               question.path,
+                               *question.device,
+                               names.empty() ? "none at all" : names));
+}
+
+ExitCode run(const InfoQuestion& question, const Context& context) {
+  const trace::TraceFile file = read_input(question.path, context);
+  const InfoReport report = look_into(file, question);
+  context.print(context.is_json ? info_json(report, question)
+                                : draw_info(report, question, context));
+  return ExitCode::kDone;
+}
+
+RunFunction add(CLI::App& app) {
+  auto question = std::make_shared<InfoQuestion>();
+  app.add_option("trace", question->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
+      ->type_name("TRACE")
+      ->required()
+      ->group("Options");
+  app.add_option("--top", question->top, "how many holders to list; 8 without")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1'000'000))
+      ->group("Options");
+  app.add_option("--device", question->device, "only this device, as cuda:1 or 1")
+      ->type_name("DEVICE")
+      ->group("Options");
+  return [question](const Context& context) { return run(*question, context); };
+}
+
+}  // namespace
+
+InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question) {
+  InfoReport report{.path = question.path,
+                    .format = file.format,
+                    .is_packed = file.is_packed,
+                    .file_bytes = file.file_bytes,
+                    .note = file.note,
+                    .producer = file.trace.producer,
+                    .settings = file.trace.settings_string(),
+                    .annotations = file.trace.annotations.size()};
+  const UsedDevices used(file.trace);
+  for (const DeviceTrace* device : used.all()) {
+    if (question.device && !is_called(*device, *question.device, file.trace)) continue;
+    report.devices.push_back(look_at(file.trace, *device));
+    report.has_stacks = report.has_stacks || report.devices.back().has_stacks;
+  }
+  if (question.device && report.devices.empty()) complain_of_device(file.trace, used, question);
+  return report;
+}
+
+Command info_command() {
+  return {.name = "info",
+          .group = "Look into a recording",
+          .summary = "what a recording holds: peaks, who held them, sizes, lifetimes",
+          .examples =
+              "info snapshot.pickle  what is in it\n"
+              "info run.hrt --top 20  more of who held memory at the peak\n"
+              "info snapshot.pickle --json | jq .peak_allocated  for programs",
+          .add = add};
+}
+
+}  // namespace headroom::cli

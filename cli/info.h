@@ -1,0 +1,110 @@
+// `headroom info`, in three steps that tests can take one by one: look into a recording, then draw
+// what was found or write it as JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headroom/trace/file.h"
+#include "headroom/trace/groups.h"
+#include "headroom/trace/histograms.h"
+#include "headroom/trace/index.h"
+
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+// A peak with when it was.
+struct PeakInfo {
+  std::uint64_t bytes = 0;
+  std::uint64_t after_events = 0;
+  std::int64_t after_us = 0;  // since the first event
+};
+
+// Blocks that share something, and how their allocation is reached.
+struct HolderInfo {
+  trace::Group group{};
+  std::vector<std::string> stack{};  // of the largest block, innermost frame first
+};
+
+struct DeviceInfo {
+  std::string name{};
+  int device = 0;
+  int rank = 0;
+  bool is_host = false;
+  std::uint64_t events = 0;
+  std::uint64_t allocs = 0;
+  std::uint64_t frees = 0;            // free_requested
+  std::uint64_t frees_completed = 0;  // the same but for what another stream still holds
+  std::uint64_t ooms = 0;
+  std::uint64_t segments = 0;  // in the final state
+  std::uint64_t segment_allocs = 0;
+  std::uint64_t segment_frees = 0;
+  std::uint64_t dropped_events = 0;
+  std::int64_t first_time_us = 0;
+  std::int64_t duration_us = 0;
+
+  // What was there before the first event: nothing, where the history is whole.
+  bool is_whole_history = true;
+  bool has_final_state = false;
+  std::uint64_t start_blocks = 0;
+  trace::Totals start{};
+  trace::Totals end{};
+
+  PeakInfo peak_live{};
+  PeakInfo peak_allocated{};
+  PeakInfo peak_active{};
+  PeakInfo peak_reserved{};
+  std::uint64_t reserved_at_peak = 0;  // when allocated was highest
+
+  // The highest values of equal runs of events, at most kCurvePoints.
+  static constexpr std::size_t kCurvePoints = 512;
+  std::vector<double> allocated_curve{};
+  std::vector<double> reserved_curve{};
+
+  std::vector<trace::HistogramBin> sizes{};
+  trace::LifetimeHistogram lifetimes{};
+
+  // What was allocated when allocated was highest, the largest first, all of it.
+  bool has_stacks = false;
+  std::uint64_t blocks_at_peak = 0;
+  std::vector<HolderInfo> sites{};  // empty without stacks
+  std::vector<HolderInfo> by_size{};
+  std::vector<HolderInfo> categories{};   // empty where none is known
+  std::vector<HolderInfo> annotations{};  // the same
+
+  trace::Anomalies anomalies{};
+};
+
+struct InfoReport {
+  std::string path{};
+  trace::Format format = trace::Format::kPickle;
+  bool is_packed = false;
+  std::uint64_t file_bytes = 0;
+  std::string note{};  // what the file lacks
+  std::string producer{};
+  std::string settings{};
+  std::uint64_t annotations = 0;
+  bool has_stacks = false;
+  std::vector<DeviceInfo> devices{};  // that have events or segments
+};
+
+struct InfoQuestion {
+  std::string path{};
+  std::size_t top = 8;                  // holders to list
+  std::optional<std::string> device{};  // only this one, by name or number
+};
+
+// Throws UsageError for a device that the recording does not have.
+[[nodiscard]] InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question);
+
+[[nodiscard]] std::string draw_info(const InfoReport& report,
+                                    const InfoQuestion& question,
+                                    const Context& context);
+
+// Follows docs/format/info.schema.json.
+[[nodiscard]] std::string info_json(const InfoReport& report, const InfoQuestion& question);
+
+}  // namespace headroom::cli

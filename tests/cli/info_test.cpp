@@ -1,0 +1,189 @@
+// `headroom info` step by step, on recordings made by hand. convert_test.cpp runs it for real.
+#include "cli/info.h"
+
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/base/bytes.h"
+#include "headroom/report/text.h"
+
+#include "cli/trace_input.h"
+#include "tests/support/golden.h"
+#include "tests/support/json_schema.h"
+#include "tests/trace/samples.h"
+
+namespace headroom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+using headroom::testing::expect_golden;
+using headroom::testing::schema_mismatches;
+using trace::TraceFile;
+
+const InfoQuestion kQuestion{.path = "runs/small.pickle.zst"};
+
+TraceFile file_of(trace::Trace trace) {
+  return {.trace = std::move(trace), .is_packed = true, .file_bytes = 3210};
+}
+TraceFile small() { return file_of(trace::testing::small_trace()); }
+TraceFile recorded(const char* name) {
+  return file_of(trace::testing::trace_of(trace::testing::recording(name)));
+}
+
+// Two devices, categories and annotations, a note, and events that were dropped.
+TraceFile rich() {
+  TraceFile file = small();
+  trace::Trace& trace = file.trace;
+  const auto details = trace.details.intern({.user_metadata = trace.strings.intern("step/layer1"),
+                                             .category = memory::Category::kActivation});
+  trace::DeviceTrace& second = trace.devices.emplace_back();
+  second.device = 1;
+  second.dropped_events = 12;
+  second.events.push_back({.address = 4096, .size_bytes = 100_MiB, .details = details});
+  second.events.push_back({.address = 1_GiB, .size_bytes = 5_MiB});
+  second.events.push_back({.address = 1_GiB, .size_bytes = 6_MiB});
+  file.note = "the last block is missing";
+  file.format = trace::Format::kHrt;
+  trace.producer = "headroom 0.1.0";
+  trace.settings = trace::Value{trace::Value::Dict{
+      {"PYTORCH_CUDA_ALLOC_CONF", trace::Value{std::string("max_split_size_mb:128")}}}};
+  return file;
+}
+
+std::string drawn(const TraceFile& file, const Context& context = {}) {
+  return draw_info(look_into(file, kQuestion), kQuestion, context);
+}
+
+nlohmann::json json_of(const TraceFile& file, const InfoQuestion& question = kQuestion) {
+  return nlohmann::json::parse(info_json(look_into(file, question), question));
+}
+
+nlohmann::json schema() {
+  std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/info.schema.json");
+  return nlohmann::json::parse(in);
+}
+
+TEST(InfoGolden, ASmallRecording) {
+  expect_golden("info/small.txt", drawn(small()));
+  expect_golden("info/small.json", info_json(look_into(small(), kQuestion), kQuestion));
+}
+
+TEST(InfoGolden, TheEndOfAHistory) {
+  expect_golden("info/partial.txt", drawn(recorded("gpt2_partial")));
+}
+
+TEST(InfoGolden, SeveralDevices) { expect_golden("info/rich.txt", drawn(rich())); }
+
+TEST(InfoGolden, WithColour) {
+  expect_golden("info/small-color.txt", drawn(small(), {.out = {.has_color = true}}));
+}
+
+TEST(InfoGolden, WithoutUnicode) {
+  expect_golden("info/small-ascii.txt", drawn(small(), {.out = {.has_unicode = false}}));
+}
+
+TEST(InfoView, StaysWithinTheTerminal) {
+  for (int width = 60; width < 140; width += 3) {
+    for (const TraceFile& file : {small(), recorded("gpt2_partial"), rich()}) {
+      const std::string text = drawn(file, {.out = {.width = width}});
+      for (std::size_t start = 0; start < text.size();) {
+        const std::size_t end = text.find('\n', start);
+        const std::string line = text.substr(start, end - start);
+        // What to type is printed whole.
+        const bool is_next = line.starts_with("Next:");
+        EXPECT_TRUE(is_next || report::display_width(line) <= width) << line;
+        start = end + 1;
+      }
+    }
+  }
+}
+
+TEST(InfoView, ShowsNoByteOfUnicodeWhereThereIsNone) {
+  for (const char c : drawn(rich(), {.out = {.has_unicode = false}})) {
+    ASSERT_LT(static_cast<unsigned char>(c), 0x80);
+  }
+}
+
+TEST(InfoView, OfNothingSaysWhatToDo) {
+  EXPECT_THAT(drawn({}), HasSubstr("_record_memory_history()"));
+  EXPECT_THAT(schema_mismatches(schema(), json_of({})), IsEmpty());
+}
+
+TEST(InfoView, OfAStateHasNoHistory) {
+  TraceFile file = small();
+  file.trace.devices.clear();
+  const std::string text = drawn(file);
+  EXPECT_THAT(text, HasSubstr("a state without a history"));
+  EXPECT_THAT(text, Not(HasSubstr("event by event")));
+  EXPECT_EQ(json_of(file)["peak_allocated"], 16_MiB);
+  EXPECT_EQ(json_of(file)["devices"], 1);
+}
+
+TEST(InfoView, NamesAreShownWithoutTheirControlCharacters) {
+  TraceFile file = small();
+  const std::vector<trace::Frame> frames{{.name = file.trace.strings.intern("a\x1b[31m\nb"),
+                                          .file = file.trace.strings.intern("/home/me/x.py")}};
+  file.trace.devices[0].events.push_back(
+      {.address = 1, .size_bytes = 1_GiB, .stack = file.trace.stacks.intern(frames)});
+  EXPECT_THAT(drawn(file), HasSubstr("x.py a?[31m b"));
+}
+
+TEST(InfoJson, IsWhatTheSchemaSays) {
+  for (const TraceFile& file : {small(), rich(), recorded("leak_loss")}) {
+    EXPECT_THAT(schema_mismatches(schema(), json_of(file)), IsEmpty());
+  }
+}
+
+TEST(InfoJson, SumsOverTheDevicesAndTakesTheHighestPeaks) {
+  const auto json = json_of(rich());
+  EXPECT_EQ(json["events"], 33);
+  EXPECT_EQ(json["allocs"], 13);
+  EXPECT_EQ(json["frees"], 9);
+  EXPECT_EQ(json["segments"], 1);
+  EXPECT_EQ(json["devices"], 2);
+  EXPECT_EQ(json["peak_allocated"], 106_MiB);
+  EXPECT_EQ(json["peak_reserved"], 64_MiB);
+  EXPECT_EQ(json["has_stacks"], true);
+  EXPECT_EQ(json["format"], "hrt");
+}
+
+TEST(InfoJson, OfOneDevice) {
+  for (const char* name : {"cuda:0", "0"}) {
+    const auto json = json_of(rich(), {.path = "x", .device = name});
+    EXPECT_EQ(json["devices"], 1);
+    EXPECT_EQ(json["peak_allocated"], 60_MiB);
+  }
+  EXPECT_THROW((void)json_of(rich(), {.path = "x", .device = "7"}), UsageError);
+}
+
+TEST(InfoJson, ListsAsManyHoldersAsAsked) {
+  const auto json = json_of(small(), {.path = "x", .top = 1});
+  EXPECT_EQ(json["per_device"][0]["sites"].size(), 1U);
+  EXPECT_EQ(json["per_device"][0]["sites"][0]["site"], "train.py:30 forward");
+  EXPECT_THAT(json["per_device"][0]["sites"][0]["stack"][0].get<std::string>(),
+              HasSubstr("functional.py:2301 linear"));
+}
+
+TEST(ShellWord, IsTakenBackByAShell) {
+  EXPECT_EQ(shell_word("a/b-c_1.pickle"), "a/b-c_1.pickle");
+  EXPECT_EQ(shell_word("my run.hrt"), "'my run.hrt'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
+TEST(WithoutEndings, KeepsTheName) {
+  EXPECT_EQ(without_endings("a/run.pickle.zst"), "a/run");
+  EXPECT_EQ(without_endings("run.hrt"), "run");
+  EXPECT_EQ(without_endings("run.v2"), "run.v2");
+  EXPECT_EQ(without_endings("a/.hrt"), "a/.hrt");
+}
+
+}  // namespace
+}  // namespace headroom::cli
