@@ -5,6 +5,7 @@ option(HEADROOM_BUILD_CLI "Build the headroom command" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_WERROR "Treat warnings as errors" OFF)
+option(HEADROOM_FUZZERS "Build the fuzzers, with clang" OFF)
 option(HEADROOM_VALIDATE "Run internal checks after every operation" OFF)
 set(HEADROOM_CUDA AUTO CACHE STRING "The cuda backend: AUTO (where cuda.h is found), ON or OFF")
 set_property(CACHE HEADROOM_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -29,6 +30,10 @@ if(HEADROOM_SANITIZE)
   target_compile_options(headroom_options INTERFACE
     -fsanitize=${HEADROOM_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(headroom_options INTERFACE -fsanitize=${HEADROOM_SANITIZE})
+endif()
+
+if(HEADROOM_FUZZERS)
+  target_compile_options(headroom_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # The cuda backend needs cuda.h and nothing else: the driver is opened at run time. Sets

@@ -11,7 +11,7 @@ std::string_view type_name(Ref value) noexcept {
     case Kind::kAbsent:
       return "nothing";
     case Kind::kNone:
-      return "None";
+      return "NoneType";
     case Kind::kBool:
       return "bool";
     case Kind::kInt:

@@ -239,7 +239,8 @@ void PickleMachine::push_text(std::uint64_t size, bool is_ascii_only) {
 
 std::size_t PickleMachine::text_place(const std::uint8_t* bytes, std::uint64_t size) const {
   if (size == 0) return 0;
-  const std::uint64_t mixed = size + bytes[0] * 7U + bytes[size / 2] * 13U + bytes[size - 1] * 31U;
+  const std::uint64_t mixed =
+      size + bytes[0] * 7ULL + bytes[size / 2] * 13ULL + bytes[size - 1] * 31ULL;
   return mixed % recent_texts_.size();
 }
 
