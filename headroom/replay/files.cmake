@@ -8,9 +8,11 @@ set(HEADROOM_REPLAY_SOURCES
   internal/start.cpp
   player.cpp
   program.cpp
+  recorded_account.cpp
   verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   cards.h
   player.h
   program.h
+  recorded_account.h
   verify.h)

@@ -3,16 +3,16 @@ set(HEADROOM_TRACE_SOURCES
   export_csv.cpp
   export_perfetto.cpp
   export_speedscope.cpp
-  format_error.cpp
-  groups.cpp
-  histograms.cpp
-  index.cpp
-  internal/json_out.cpp
-  internal/large_space.cpp
   file.cpp
   format_error.cpp
+  groups.cpp
+  growth.cpp
+  histograms.cpp
+  index.cpp
   internal/bytes_file.cpp
   internal/dict_template.cpp
+  internal/json_out.cpp
+  internal/large_space.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
@@ -27,14 +27,14 @@ set(HEADROOM_TRACE_SOURCES
   internal/sniff.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
+  internal/zstd_bytes.cpp
+  iterations.cpp
   lifetimes.cpp
   pickle_reader.cpp
+  pickle_writer.cpp
   settings.cpp
   sites.cpp
   start_state.cpp
-  internal/zstd_bytes.cpp
-  pickle_reader.cpp
-  pickle_writer.cpp
   tables.cpp
   trace.cpp
   value.cpp)
@@ -46,8 +46,10 @@ set(HEADROOM_TRACE_HEADERS
   file.h
   format_error.h
   groups.h
+  growth.h
   histograms.h
   index.h
+  iterations.h
   lifetimes.h
   pickle_reader.h
   pickle_writer.h
