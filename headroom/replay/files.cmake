@@ -6,9 +6,12 @@ set(HEADROOM_REPLAY_SOURCES
   internal/machine.cpp
   internal/reservations.cpp
   internal/start.cpp
+  internal/trial.cpp
+  internal/tune_space.cpp
   player.cpp
   program.cpp
   recorded_account.cpp
+  tune.cpp
   verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   cards.h
@@ -16,3 +19,6 @@ set(HEADROOM_REPLAY_HEADERS
   program.h
   recorded_account.h
   verify.h)
+  tune.h
+  verify.h
+  waste.h)

@@ -21,6 +21,11 @@ std::vector<std::size_t> stops(const Program& program, const ReplayOptions& opti
   for (const Observer& observer : options.observers) {
     if (observer.at_op < count) out.push_back(observer.at_op + 1);
   }
+  // A look at the bytes now and then costs less than one at every op.
+  constexpr std::size_t kLooks = 64;
+  for (std::size_t i = 1; options.stop_above_bytes != UINT64_MAX && i < kLooks; ++i) {
+    out.push_back(count * i / kLooks);
+  }
   out.push_back(count);
   std::ranges::sort(out);
   out.erase(std::unique(out.begin(), out.end()), out.end());
@@ -35,7 +40,8 @@ void observe(Machine& machine, const ReplayOptions& options, std::size_t op) {
 
 // The share of the card that may be reserved, whichever is the smaller bound.
 std::uint64_t most_that_may_be(const ReplayOptions& options) {
-  return std::min(options.limit_bytes.value_or(UINT64_MAX), options.card_bytes);
+  return std::min(options.limit_bytes.value_or(UINT64_MAX),
+                  options.card_bytes - options.outside_bytes);
 }
 
 }  // namespace
@@ -45,15 +51,19 @@ ReplayResult replay(const Program& program, const ReplayOptions& options) {
   Machine machine(program, options);
   std::vector<TimelineSample> timeline;
   std::size_t at = 0;
+  bool is_complete = true;
   for (const std::size_t stop : stops(program, options)) {
     const bool goes_on = machine.run(at, stop);
     if (options.timeline_samples > 0 && stop > 0) timeline.push_back(machine.sample(stop - 1));
-    if (!goes_on) break;
+    is_complete = goes_on && machine.watch().peak_reserved <= options.stop_above_bytes;
+    at = goes_on ? stop : machine.watch().op + 1;
+    if (!is_complete) break;
     if (stop > 0) observe(machine, options, stop - 1);
-    at = stop;
   }
   ReplayResult result;
   machine.finish(result);
+  result.is_complete = is_complete;
+  result.ops = at;
   result.timeline = std::move(timeline);
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -91,7 +101,13 @@ ReplayOptions with_settings(const Program& program,
                         .card_bytes = card_bytes.value_or(kDefaultCardBytes)};
   // A limit that was set in the settings string is no setting one would change.
   options.config.memory_fraction = program.config.memory_fraction;
-  if (!program.limit.fraction) options.limit_bytes = program.limit.floor_bytes;
+  const RecordedLimit& limit = program.limit;
+  if (limit.fraction || !limit.floor_bytes) return options;
+  if (!limit.was_device_full) {
+    options.limit_bytes = limit.floor_bytes;
+  } else if (*limit.floor_bytes < options.card_bytes) {
+    options.outside_bytes = options.card_bytes - *limit.floor_bytes;
+  }
   return options;
 }
 

@@ -38,11 +38,14 @@ struct ReplayOptions {
   memory::AllocatorConfig config{};
   memory::PyTorchVersion version{};
   std::uint64_t card_bytes = kDefaultCardBytes;  // past it the driver refuses
+  std::uint64_t outside_bytes = 0;               // of the card, held by others
   // What may be reserved; where unset, config.memory_fraction of the card.
   std::optional<std::uint64_t> limit_bytes{};
   device::AddressOrder order = device::AddressOrder::kDescending;
   // Stops at the first allocation that fails, where only `fits` matters.
   bool stop_at_failure = false;
+  // Stops soon after more than this was reserved, where only less is of interest.
+  std::uint64_t stop_above_bytes = UINT64_MAX;
   std::size_t timeline_samples = 0;  // about so many, at equal distances in ops
   std::vector<Observer> observers{};  // by at_op
   memory::EventSink* sink = nullptr;  // told of every decision
@@ -97,6 +100,9 @@ struct ReplayResult {
   // would have done something else.
   std::optional<FailedAllocation> first_failure{};
   std::optional<std::size_t> unknown_past_op{};
+
+  bool is_complete = true;  // false where stop_at_failure or stop_above_bytes ended it early
+  std::size_t ops = 0;      // that were run
 
   // False where the state before the first event contradicts itself and was left out.
   bool is_start_restored = true;

@@ -115,6 +115,7 @@ class Translator {
           is_inside ? number_of(device::to_integer(segments[segment].stream)) : std::uint16_t{0};
       program_.start_slots.push_back({.address = block.address,
                                       .requested_bytes = block.requested_bytes,
+                                      .hold = hold_of(id),
                                       .slot = take_slot(id),
                                       .stream = stream,
                                       .is_pending = block.is_pending});
@@ -187,7 +188,7 @@ class Translator {
     if (lifetime.end_event == i || lifetime.end_event == i + 1) {
       end(i, id, OpKind::kFree);
     } else {
-      push(i, {.slot = slot_of_[id], .kind = OpKind::kFreeHeld});
+      push(i, {.size_bytes = hold_of(id), .slot = slot_of_[id], .kind = OpKind::kFreeHeld});
     }
   }
 
@@ -200,9 +201,16 @@ class Translator {
   }
 
   void end(std::size_t i, std::uint32_t id, OpKind kind) {
-    push(i, {.slot = slot_of_[id], .kind = kind});
+    const std::uint64_t hold = kind == OpKind::kComplete ? hold_of(id) : 0;
+    push(i, {.size_bytes = hold, .slot = slot_of_[id], .kind = kind});
     live_ -= lifetimes_.all[id].live_bytes();
     give_back_slot(id);
+  }
+
+  // The event that completes it; past all of them where none does.
+  [[nodiscard]] std::uint64_t hold_of(std::uint32_t id) const {
+    const std::uint32_t end = lifetimes_.all[id].end_event;
+    return end != kNoEvent ? end : events_.size() + id;
   }
 
   void add_live(const Lifetime& lifetime) { live_ += lifetime.live_bytes(); }

@@ -36,7 +36,9 @@ enum class OpKind : std::uint8_t {
 };
 
 struct Op {
-  std::uint64_t size_bytes = 0;  // as asked for; rounded in kFailed
+  // As asked for; rounded in kFailed. In kFreeHeld and kComplete the number of the hold: holds
+  // are numbered as they complete, since the order in which neighbours merge shows in counters.
+  std::uint64_t size_bytes = 0;
   std::uint32_t slot = 0;
   std::uint16_t stream = 0;  // in Program::streams
   OpKind kind = OpKind::kAllocate;
@@ -50,6 +52,7 @@ static_assert(sizeof(Op) == 16);
 struct StartSlot {
   DeviceAddress address = 0;
   std::uint64_t requested_bytes = 0;
+  std::uint64_t hold = 0;  // its number, where it is pending
   std::uint32_t slot = 0;
   std::uint16_t stream = 0;
   bool is_pending = false;
@@ -75,6 +78,8 @@ struct RecordedLimit {
   std::optional<std::uint64_t> free_bytes{};  // of the device at the first failure
   // What it had for certain, where something failed and the settings name no limit.
   std::optional<std::uint64_t> floor_bytes{};
+  // The device had less left than was asked of it; else a limit came first.
+  bool was_device_full = false;
 };
 
 struct Program {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "headroom/base/checked.h"
 #include "headroom/replay/internal/compiler.h"
 
 namespace headroom::replay::internal {
@@ -58,7 +59,12 @@ class CheckedPlayer {
         readings_(readings),
         how_(how),
         events_(program.device->events),
-        machine_(program, options) {
+        machine_(program, options),
+        gives_back_in_parts_(options.config.garbage_collection_threshold > 0 ||
+                             options.config.max_split_bytes !=
+                                 memory::AllocatorConfig::kUnlimited),
+        has_holds_(std::ranges::find(program.ops, OpKind::kFreeHeld, &Op::kind) !=
+                   program.ops.end()) {
     machine_.watch().keeps_events = true;
   }
 
@@ -69,7 +75,7 @@ class CheckedPlayer {
                                           : program_.ops.size() + 1;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       machine_.watch().op = i;
-      step(program_.ops[i], program_.op_events[i]);
+      step(i);
       if (how_.stop_at_mismatch && out_.first_mismatch_event) break;
       if ((i + 1) % every == 0) timeline_.push_back(machine_.sample(i));
     }
@@ -81,7 +87,9 @@ class CheckedPlayer {
   }
 
  private:
-  void step(const Op& op, std::uint32_t event) {
+  void step(std::size_t i) {
+    const Op& op = program_.ops[i];
+    const std::uint32_t event = program_.op_events[i];
     switch (op.kind) {
       case OpKind::kAllocate:
       case OpKind::kFailed:
@@ -90,20 +98,41 @@ class CheckedPlayer {
         break;
       case OpKind::kFree:
         flush_outputs(event);
-        machine_.free(op.slot);
         group_ = event + 1;
+        if (is_held_until_flush(i)) {
+          machine_.free_held(op.slot, event);
+          completions_.push_back({.hold = event, .event = event + 1});
+        } else {
+          machine_.free(op.slot);
+        }
         break;
       case OpKind::kFreeHeld:
         flush_outputs(event);
-        machine_.free_held(op.slot);
+        machine_.free_held(op.slot, op.size_bytes);
         group_ = event + 1;
         break;
       case OpKind::kComplete:
-        completions_.push_back({.slot = op.slot, .event = event});
+        completions_.push_back({.hold = op.size_bytes, .event = event});
         break;
       case OpKind::kEmptyCache:
         break;  // found again from the outputs
     }
+  }
+
+  // A held block whose free is completed by the flush of the very next request looks like one that
+  // was free at once.
+  [[nodiscard]] bool is_held_until_flush(std::size_t i) {
+    std::size_t next = i + 1;
+    while (next < program_.ops.size() && program_.ops[next].kind == OpKind::kComplete) ++next;
+    if (next == program_.ops.size()) return false;
+    const Op& op = program_.ops[next];
+    const std::uint32_t event = program_.op_events[next];
+    const bool is_failure = op.kind == OpKind::kFailed;
+    if (!is_failure && (op.kind != OpKind::kAllocate || !has_release(event))) return false;
+    const auto decided = readings_.find(event);
+    if (decided != readings_.end()) return decided->second == Reading::kForcedByHold;
+    return !gives_back_in_parts_ && (is_failure || has_holds_) && !may_grow(op) &&
+           !machine_.allocator().can_serve_from_cache(op.size_bytes, program_.streams[op.stream]);
   }
 
   [[nodiscard]] bool has_release(std::size_t last) const {
@@ -117,7 +146,7 @@ class CheckedPlayer {
   void allocate(const Op& op, std::uint32_t event) {
     place(event);
     const bool releases = has_release(event);
-    if (!releases && (op.kind == OpKind::kAllocate || completions_.empty())) {
+    if (!releases && op.kind == OpKind::kAllocate) {
       complete_until(event);
     } else {
       const Reading reading = choose(op, event);
@@ -169,14 +198,20 @@ class CheckedPlayer {
       const auto allowed = static_cast<std::uint64_t>(threshold * static_cast<double>(*limit));
       if (reserved > allowed) return Reading::kForcedLate;
     }
-    const std::uint64_t segment = memory::new_segment_size(
-        memory::rounded_size(op.size_bytes, options_.config), options_.config);
-    const bool may_grow = (!limit || reserved + segment <= *limit) &&
-                          reserved + segment <= options_.card_bytes;
-    if (may_grow) return Reading::kEmptiedByHand;
-    const bool has_split_size =
-        options_.config.max_split_bytes != memory::AllocatorConfig::kUnlimited;
-    return has_split_size ? Reading::kForcedLate : Reading::kForced;
+    if (may_grow(op)) return Reading::kEmptiedByHand;
+    return gives_back_in_parts_ ? Reading::kForcedLate : Reading::kForced;
+  }
+
+  [[nodiscard]] bool may_grow(const Op& op) {
+    const std::uint64_t reserved = machine_.watch().reserved;
+    const memory::AllocatorConfig& config = options_.config;
+    const std::uint64_t rounded = memory::rounded_size(op.size_bytes, config);
+    const std::uint64_t segment = memory::new_segment_size(rounded, config);
+    if (reserved + segment > machine_.allocator().limit().value_or(UINT64_MAX)) return false;
+    const std::uint64_t page =
+        rounded <= memory::kSmallBytes ? memory::kSmallSegmentBytes : config.large_segment_bytes;
+    const std::uint64_t taken = config.expandable_segments ? round_up(rounded, page) : segment;
+    return reserved + taken <= options_.card_bytes - options_.outside_bytes;
   }
 
   [[nodiscard]] std::size_t first_release(std::size_t last) const {
@@ -203,7 +238,7 @@ class CheckedPlayer {
 
   void complete_until(std::size_t last) {
     auto done = completions_.begin();
-    for (; done != completions_.end() && done->event < last; ++done) machine_.complete(done->slot);
+    for (; done != completions_.end() && done->event < last; ++done) machine_.complete(done->hold);
     completions_.erase(completions_.begin(), done);
   }
 
@@ -283,7 +318,7 @@ class CheckedPlayer {
   }
 
   struct Completion {
-    std::uint32_t slot = 0;
+    std::uint64_t hold = 0;
     std::uint32_t event = 0;
   };
 
@@ -293,6 +328,8 @@ class CheckedPlayer {
   const CheckedRunOptions how_;
   const trace::Events& events_;
   Machine machine_;
+  bool gives_back_in_parts_;  // a request may give a little back, without a flush
+  bool has_holds_;
   std::size_t group_ = 0;  // the first output that belongs to the next input
   std::vector<Completion> completions_;
   std::uint64_t failures_ = 0;

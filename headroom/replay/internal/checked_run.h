@@ -2,7 +2,7 @@
 //
 // The events between two inputs are outputs: what the allocator did because of the next input, or
 // because the program emptied the cache in between, which leaves no entry of its own. Where memory
-// was given back before an allocation, there are three readings; a decision picks one.
+// was given back before an allocation, there are several readings; a decision picks one.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,12 @@
 namespace headroom::replay::internal {
 
 enum class Reading : std::uint8_t {
-  kForced,        // the request could not be served otherwise; its flush waited for held blocks
-  kForcedLate,    // the same, and what completed had done so before the request began to give back
-  kEmptiedByHand  // the program emptied the cache, then asked
+  kForced,         // the request could not be served otherwise; its flush waited for held blocks
+  kForcedLate,     // the same, and what completed had done so before the request began to give back
+  kForcedByHold,   // as kForced, and the block freed last was held: the flush completed it at once
+  kEmptiedByHand,  // the program emptied the cache, then asked
 };
-inline constexpr std::size_t kReadingCount = 3;
+inline constexpr std::size_t kReadingCount = 4;
 
 // Readings by the event of the request. Others are guessed.
 using Readings = std::map<std::uint32_t, Reading>;

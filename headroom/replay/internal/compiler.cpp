@@ -105,8 +105,8 @@ RecordedLimit find_limit(const Program& program) {
         const std::uint64_t asked = memory::new_segment_size(size, program.config);
         if (!limit.refused_bytes) {
           limit.free_bytes = events.address(i);
-          // Less than that was left on the device; else a limit came first.
-          if (*limit.free_bytes < asked) at_failure = reserved + *limit.free_bytes;
+          limit.was_device_full = *limit.free_bytes < asked;
+          if (limit.was_device_full) at_failure = reserved + *limit.free_bytes;
         }
         limit.refused_bytes =
             std::min(limit.refused_bytes.value_or(UINT64_MAX), reserved + asked);

@@ -12,10 +12,14 @@ using memory::Action;
 
 namespace {
 
-// Held blocks are used by a stream of their own, so that they complete one by one.
+// Every hold has a stream of its own, so that they complete one by one; those that complete
+// together do so in the order of their numbers.
 constexpr std::uint64_t kFirstPrivateStream = std::uint64_t{1} << 63U;
 
-StreamId private_stream(std::uint32_t slot) { return StreamId{kFirstPrivateStream + slot}; }
+// Where no driver puts anything.
+constexpr DeviceAddress kOutside = DeviceAddress{1} << 60U;
+
+StreamId private_stream(std::uint64_t hold) { return StreamId{kFirstPrivateStream + hold}; }
 
 }  // namespace
 
@@ -67,8 +71,7 @@ Machine::Machine(const Program& program, const ReplayOptions& options)
     : program_(program),
       options_(options),
       watch_(options.config, program.ops.size() / 2),
-      addresses_(program.slot_count, 0),
-      has_stream_(program.slot_count, false) {
+      addresses_(program.slot_count, 0) {
   build();
   if (!program.start.segments.empty() && !restore()) {
     // A state that contradicts itself: go on without it, as with a gap in the recording.
@@ -76,6 +79,7 @@ Machine::Machine(const Program& program, const ReplayOptions& options)
     build();
   }
   before_ = allocator_->statistics();
+  take_outside();
   watch_.reserved = static_cast<std::uint64_t>(before_.reserved_bytes.all.current);
   watch_.peak_reserved = watch_.reserved;
   creates_before_ = device_->calls(device::Call::kCreatePages);
@@ -83,6 +87,16 @@ Machine::Machine(const Program& program, const ReplayOptions& options)
   allocator_->reset_accumulated_statistics();
   allocator_->set_segment_sink(&watch_);
   allocator_->set_sink(options.sink);
+}
+
+// What the context, other libraries and other processes hold, as far as there is room beside us.
+void Machine::take_outside() {
+  const std::uint64_t room = device_->memory_info().value().free_bytes;
+  const std::uint64_t size = std::min(options_.outside_bytes, room);
+  if (size == 0) return;
+  device_->place_next_segment(kOutside);
+  (void)device_->allocate_segment(size);
+  device_->forget_places();
 }
 
 Machine::~Machine() {
@@ -113,7 +127,7 @@ bool Machine::restore() {
   for (const StartSlot& start : program_.start_slots) {
     if (!layout.holds(start.address)) continue;  // a block that lies in no segment
     addresses_[start.slot] = start.address;
-    if (start.is_pending) free_held(start.slot);
+    if (start.is_pending) free_held(start.slot, start.hold);
   }
   return true;
 }
@@ -146,10 +160,10 @@ bool Machine::run(std::size_t first, std::size_t last) {
         allocator.free(addresses_[op.slot]);
         break;
       case OpKind::kFreeHeld:
-        free_held(op.slot);
+        free_held(op.slot, op.size_bytes);
         break;
       case OpKind::kComplete:
-        complete(op.slot);
+        complete(op.size_bytes);
         break;
       case OpKind::kFailed:
         if (const DeviceAddress address = try_allocate(op); address != 0) {
@@ -185,20 +199,18 @@ DeviceAddress Machine::try_allocate(const Op& op) {
 
 void Machine::free(std::uint32_t slot) { allocator_->free(addresses_[slot]); }
 
-void Machine::free_held(std::uint32_t slot) {
+void Machine::free_held(std::uint32_t slot, std::uint64_t hold) {
   const DeviceAddress address = addresses_[slot];
   if (address == 0) return;
-  const StreamId stream = private_stream(slot);
-  if (!has_stream_[slot]) {
-    (void)device_->adopt_stream(device::to_integer(stream)).value();
-    has_stream_[slot] = true;
-  }
+  const StreamId stream = private_stream(hold);
+  (void)device_->adopt_stream(device::to_integer(stream)).value();
   (void)allocator_->record_stream(address, stream);
   allocator_->free(address);
 }
 
-void Machine::complete(std::uint32_t slot) {
-  if (has_stream_[slot]) (void)device_->complete_events(private_stream(slot));
+// Refused where the allocation had failed, and nothing is held.
+void Machine::complete(std::uint64_t hold) {
+  (void)device_->complete_events(private_stream(hold));
 }
 
 void Machine::empty_cache() {

@@ -55,8 +55,8 @@ class Machine {
   // The ops one by one, for verification.
   [[nodiscard]] DeviceAddress try_allocate(const Op& op);
   void free(std::uint32_t slot);
-  void free_held(std::uint32_t slot);
-  void complete(std::uint32_t slot);
+  void free_held(std::uint32_t slot, std::uint64_t hold);
+  void complete(std::uint64_t hold);
   void empty_cache();
   [[nodiscard]] DeviceAddress address_of(std::uint32_t slot) const { return addresses_[slot]; }
 
@@ -67,6 +67,7 @@ class Machine {
  private:
   void build();
   [[nodiscard]] bool restore();
+  void take_outside();
   void route_to(std::uint8_t pool);
   void note_failure(const Op& op);
   void note_served(DeviceAddress address);
@@ -77,7 +78,6 @@ class Machine {
   std::unique_ptr<memory::CachingAllocator> allocator_;
   SegmentWatch watch_;
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
-  std::vector<bool> has_stream_;          // by slot: a stream of its own was adopted
   std::uint8_t open_pool_ = 0;
   memory::Statistics before_{};  // what the start state counted
   std::uint64_t creates_before_ = 0;

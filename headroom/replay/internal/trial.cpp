@@ -1,0 +1,108 @@
+#include "headroom/replay/internal/trial.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headroom::replay::internal {
+
+namespace {
+
+double live_of(const Program& program) {
+  return static_cast<double>(std::max<std::uint64_t>(program.peak_live, 1));
+}
+
+double share_served(const Program& program, const ReplayResult& result) {
+  if (!result.first_failure) return 1;
+  return static_cast<double>(result.first_failure->op) / static_cast<double>(program.ops.size());
+}
+
+// The worse of two placements counts.
+void merge(ReplayResult& result, const ReplayResult& again) {
+  result.peak_reserved_low = std::min(result.peak_reserved_low, again.peak_reserved);
+  result.peak_reserved_high = std::max(result.peak_reserved_high, again.peak_reserved);
+  if (!again.fits && (result.fits || again.first_failure->op < result.first_failure->op)) {
+    result.first_failure = again.first_failure;
+  }
+  result.fits = result.fits && again.fits;
+  result.retries = std::max(result.retries, again.retries);
+}
+
+}  // namespace
+
+Trials::Trials(std::span<const Program* const> programs, const TuneOptions& options)
+    : programs_(programs), options_(options), has_limit_(options.limit_bytes.has_value()) {
+  for (const Program* program : programs) {
+    const ReplayOptions recorded = as_recorded(*program, options.card_bytes);
+    has_limit_ = has_limit_ || recorded.limit_bytes || recorded.config.memory_fraction < 1;
+    op_count_ += program->ops.size();
+  }
+}
+
+ReplayOptions Trials::options_for(const Program& program,
+                                  const memory::AllocatorConfig& config) const {
+  ReplayOptions options = with_settings(program, config, options_.card_bytes);
+  options.version = options_.version.value_or(program.version);
+  if (options_.limit_bytes) options.limit_bytes = options_.limit_bytes;
+  options.stop_at_failure = true;
+  return options;
+}
+
+bool Trials::run_program(const Program& program, ReplayOptions options, Trial& trial) const {
+  ReplayResult result = replay(program, options);
+  trial.ops += result.ops;
+  bool is_stopped = !result.is_complete && result.fits;
+  if (!is_stopped && depends_on_addresses(options)) {
+    options.order = device::AddressOrder::kAscending;
+    const ReplayResult again = replay(program, options);
+    trial.ops += again.ops;
+    is_stopped = !again.is_complete && again.fits;
+    merge(result, again);
+  }
+  Candidate& candidate = trial.candidate;
+  candidate.fits = candidate.fits && result.fits;
+  candidate.peaks.push_back(result.peak_reserved);
+  candidate.peak_reserved = std::max(candidate.peak_reserved, result.peak_reserved);
+  candidate.peak_reserved_low = std::max(candidate.peak_reserved_low, result.peak_reserved_low);
+  candidate.peak_reserved_high = std::max(candidate.peak_reserved_high, result.peak_reserved_high);
+  candidate.driver_us += result.calls.driver_us;
+  candidate.retries += result.retries;
+  const auto count = static_cast<double>(programs_.size());
+  candidate.overhead +=
+      static_cast<double>(result.peak_reserved_high) / live_of(program) / count;
+  candidate.served = std::min(candidate.served, share_served(program, result));
+  return !is_stopped;
+}
+
+Trial Trials::run_each(const ConfigOf& config, double most_overhead) const {
+  Trial trial;
+  // What is left of the bound when every program after this one takes what is live and no more.
+  const auto count = static_cast<double>(programs_.size());
+  double left = most_overhead * count - count;
+  for (const Program* program : programs_) {
+    ReplayOptions options = options_for(*program, config(*program));
+    if (std::isfinite(left)) {
+      options.stop_above_bytes = static_cast<std::uint64_t>(
+          std::min((1 + std::max(left, 0.0)) * live_of(*program), 0x1p62));
+    }
+    const double before = trial.candidate.overhead;
+    if (!run_program(*program, std::move(options), trial)) {
+      trial.was_stopped = true;
+      break;
+    }
+    left -= (trial.candidate.overhead - before) * count - 1;
+  }
+  return trial;
+}
+
+Trial Trials::run(const memory::AllocatorConfig& config, double most_overhead) const {
+  return run_each([&](const Program&) -> const memory::AllocatorConfig& { return config; },
+                  most_overhead);
+}
+
+Trial Trials::run_as_recorded() const {
+  return run_each([](const Program& program) -> const memory::AllocatorConfig& {
+    return program.config;
+  }, HUGE_VAL);
+}
+
+}  // namespace headroom::replay::internal

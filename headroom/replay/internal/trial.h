@@ -1,0 +1,47 @@
+// One setting tried on several programs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "headroom/replay/player.h"
+#include "headroom/replay/program.h"
+#include "headroom/replay/tune.h"
+
+namespace headroom::replay::internal {
+
+struct Trial {
+  Candidate candidate{};
+  bool was_stopped = false;  // it reserved more than was of interest; the bytes are those so far
+  std::uint64_t ops = 0;     // that it took
+};
+
+class Trials {
+ public:
+  Trials(std::span<const Program* const> programs, const TuneOptions& options);
+
+  [[nodiscard]] bool has_limit() const noexcept { return has_limit_; }
+  // Stops when the overhead is certain to be above `most_overhead`.
+  [[nodiscard]] Trial run(const memory::AllocatorConfig& config, double most_overhead) const;
+  [[nodiscard]] Trial run_as_recorded() const;
+  // Ops of all programs, in one order.
+  [[nodiscard]] std::uint64_t op_count() const noexcept { return op_count_; }
+
+ private:
+  using ConfigOf = std::function<const memory::AllocatorConfig&(const Program&)>;
+
+  [[nodiscard]] Trial run_each(const ConfigOf& config, double most_overhead) const;
+  [[nodiscard]] ReplayOptions options_for(const Program& program,
+                                          const memory::AllocatorConfig& config) const;
+  // False where it was stopped.
+  [[nodiscard]] bool run_program(const Program& program, ReplayOptions options, Trial& trial) const;
+
+  std::span<const Program* const> programs_;
+  const TuneOptions& options_;
+  bool has_limit_ = false;
+  std::uint64_t op_count_ = 0;
+};
+
+}  // namespace headroom::replay::internal

@@ -1,0 +1,260 @@
+#include "headroom/replay/tune.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "headroom/base/error.h"
+#include "headroom/replay/internal/trial.h"
+#include "headroom/replay/internal/tune_space.h"
+
+namespace headroom::replay {
+
+using internal::Setting;
+using internal::Space;
+using internal::Trial;
+using internal::Trials;
+
+namespace {
+
+// What passes the best by this is not followed: no small change makes up for it.
+constexpr double kMargin = 1.05;
+// The best few whose neighbours are tried, and how often.
+constexpr std::size_t kSeeds = 3;
+constexpr int kRounds = 4;
+// So many settings are tried with one bound. Independent of the threads, so that the answer is.
+constexpr std::size_t kBatch = 16;
+// About ten seconds on one core; a long recording is tried with fewer settings.
+constexpr std::uint64_t kMostOps = 80'000'000;
+constexpr std::uint64_t kFewestTrials = 64;
+
+// The best with and without expandable segments are looked for apart: not all can use them.
+struct Family {
+  std::vector<std::pair<Setting, Candidate>> finished{};
+  const Candidate* best = nullptr;
+
+  void add(const Setting& setting, Candidate candidate) {
+    finished.emplace_back(setting, std::move(candidate));
+    std::ranges::sort(finished, [](const auto& a, const auto& b) {
+      if (is_better(a.second, b.second)) return true;
+      return !is_better(b.second, a.second) && a.first < b.first;
+    });
+    best = &finished.front().second;
+  }
+  [[nodiscard]] double bound() const {
+    return best != nullptr && best->fits ? best->overhead * kMargin : HUGE_VAL;
+  }
+};
+
+class Search {
+ public:
+  Search(std::span<const Program* const> programs, const TuneOptions& options)
+      : programs_(programs),
+        options_(options),
+        trials_(programs, options),
+        space_(programs, options, trials_.has_limit()) {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    threads_ = std::max(options.threads > 0 ? options.threads : cores, 1);
+  }
+
+  TuneResult run() {
+    const auto started = std::chrono::steady_clock::now();
+    TuneResult result;
+    result.has_limit = trials_.has_limit();
+    result.current = run_current();
+    search();
+    collect(result);
+    result.tried = tried_;
+    result.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    return result;
+  }
+
+ private:
+  Candidate run_current() {
+    Trial trial = trials_.run_as_recorded();
+    ops_ += trial.ops;
+    trial.candidate.conf = programs_[0]->conf;
+    trial.candidate.config = programs_[0]->config;
+    trial.candidate.parts = parts(space_.setting_of(programs_[0]->config));
+    return std::move(trial.candidate);
+  }
+
+  void search() {
+    std::vector<Setting> first{{}, space_.setting_of(programs_[0]->config)};
+    std::vector<Setting> bases{Setting{}};
+    if (space_.has_expandable()) bases.push_back({.is_expandable = true});
+    first.push_back(bases.back());
+    try_all(first);
+    std::vector<Setting> coarse;
+    for (const Setting& base : bases) append(coarse, space_.grid(base));
+    try_all(coarse);
+    for (int round = 0; round < kRounds && !is_exhausted(); ++round) {
+      std::vector<Setting> finer;
+      for (const Family& family : families_) append(finer, neighbours(family));
+      const std::array before{overhead(families_[0]), overhead(families_[1])};
+      try_all(finer);
+      const bool improved = overhead(families_[0]) < before[0] * (1 - kWorthAPart) ||
+                            overhead(families_[1]) < before[1] * (1 - kWorthAPart);
+      if (!improved) break;
+    }
+  }
+
+  static void append(std::vector<Setting>& to, std::vector<Setting> from) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+  static double overhead(const Family& family) {
+    return family.best != nullptr ? family.best->overhead : HUGE_VAL;
+  }
+  [[nodiscard]] std::vector<Setting> neighbours(const Family& family) const {
+    std::vector<Setting> out;
+    for (std::size_t i = 0; i < std::min(kSeeds, family.finished.size()); ++i) {
+      append(out, space_.near(family.finished[i].first));
+    }
+    return out;
+  }
+  [[nodiscard]] bool is_exhausted() const {
+    return ops_ > kMostOps && tried_ >= kFewestTrials;
+  }
+
+  // Those that were not tried yet.
+  void try_all(const std::vector<Setting>& settings) {
+    std::vector<Setting> fresh;
+    for (const Setting& setting : settings) {
+      const Setting one = space_.normal(setting);
+      if (seen_.emplace(one, true).second) fresh.push_back(one);
+    }
+    planned_ += fresh.size();
+    for (std::size_t i = 0; i < fresh.size() && !is_exhausted(); i += kBatch) {
+      try_batch(std::span(fresh).subspan(i, std::min(kBatch, fresh.size() - i)));
+    }
+    planned_ = tried_;
+  }
+
+  void try_batch(std::span<const Setting> settings) {
+    std::vector<Trial> trials(settings.size());
+    const std::array bounds{families_[0].bound(), families_[1].bound()};
+    std::atomic<std::size_t> next = 0;
+    std::atomic<std::uint64_t> done = tried_;
+    const auto work = [&](bool is_caller) {
+      for (std::size_t i = next++; i < settings.size(); i = next++) {
+        trials[i] = try_one(settings[i], bounds[settings[i].is_expandable ? 1 : 0]);
+        ++done;
+        if (is_caller) tell(done);
+      }
+    };
+    {
+      std::vector<std::jthread> helpers;
+      const std::size_t count = std::min(static_cast<std::size_t>(threads_), settings.size());
+      for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work, false);
+      work(true);
+    }
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+      ++tried_;
+      ops_ += trials[i].ops;
+      if (trials[i].was_stopped) continue;
+      families_[settings[i].is_expandable ? 1 : 0].add(settings[i],
+                                                       std::move(trials[i].candidate));
+    }
+  }
+
+  [[nodiscard]] Trial try_one(const Setting& setting, double most_overhead) const {
+    const memory::AllocatorConfig config = space_.config(setting);
+    Trial trial = trials_.run(config, most_overhead);
+    trial.candidate.conf = config.text;
+    trial.candidate.config = config;
+    trial.candidate.parts = parts(setting);
+    return trial;
+  }
+
+  void tell(std::uint64_t done) const {
+    if (!options_.progress) return;
+    const Candidate* best = families_[0].best;
+    const Candidate* other = families_[1].best;
+    if (best == nullptr || (other != nullptr && is_better(*other, *best))) best = other;
+    options_.progress({.tried = done, .planned = planned_, .best = best});
+  }
+
+  // Every further part must earn its keep against all that is simpler. Whoever cannot use
+  // expandable segments is not told that those would be simpler.
+  static void drop_idle_parts(std::vector<Candidate>& all) {
+    std::map<std::pair<bool, int>, double> least;  // overhead of what fits, by family and parts
+    for (const Candidate& one : all) {
+      if (!one.fits) continue;
+      const std::pair kind{one.config.expandable_segments, one.parts};
+      const auto [at, is_new] = least.emplace(kind, one.overhead);
+      if (!is_new) at->second = std::min(at->second, one.overhead);
+    }
+    std::erase_if(all, [&](const Candidate& one) {
+      if (!one.fits || one.parts < 2) return false;
+      return std::ranges::any_of(least, [&](const auto& simpler) {
+        const auto [is_expandable, parts] = simpler.first;
+        if (is_expandable && !one.config.expandable_segments) return false;
+        const int more = one.parts - parts;
+        return more > 0 && one.overhead > simpler.second * (1 - kWorthAPart * more);
+      });
+    });
+  }
+
+  void collect(TuneResult& result) const {
+    std::vector<Candidate> all{result.current};
+    const std::string recorded = to_string(result.current.config);
+    for (const Family& family : families_) {
+      for (const auto& [setting, candidate] : family.finished) {
+        if (to_string(candidate.config) != recorded) all.push_back(candidate);
+      }
+    }
+    drop_idle_parts(all);
+    std::ranges::stable_sort(all, is_better);
+    result.candidates = std::move(all);
+    result.best = result.candidates.front();
+    if (!result.best.config.expandable_segments) return;
+    const auto plain = std::ranges::find_if(result.candidates, [](const Candidate& one) {
+      return !one.config.expandable_segments;
+    });
+    if (plain != result.candidates.end()) result.best_without_expandable = *plain;
+  }
+
+  std::span<const Program* const> programs_;
+  const TuneOptions& options_;
+  Trials trials_;
+  Space space_;
+  int threads_ = 1;
+  std::array<Family, 2> families_{};  // without and with expandable segments
+  std::map<Setting, bool> seen_;
+  std::uint64_t tried_ = 0;
+  std::uint64_t planned_ = 0;
+  std::uint64_t ops_ = 0;
+};
+
+}  // namespace
+
+bool is_better(const Candidate& a, const Candidate& b) noexcept {
+  if (a.fits != b.fits) return a.fits;
+  if (a.served != b.served) return a.served > b.served;
+  if (a.overhead != b.overhead) return a.overhead < b.overhead;
+  if (a.peak_reserved != b.peak_reserved) return a.peak_reserved < b.peak_reserved;
+  if (a.driver_us != b.driver_us) return a.driver_us < b.driver_us;
+  if (a.retries != b.retries) return a.retries < b.retries;
+  return a.parts < b.parts;
+}
+
+bool TuneResult::is_current_best() const noexcept {
+  if (current.fits != best.fits) return false;
+  return current.overhead * (1 - kWorthAPart) <= best.overhead;
+}
+
+std::uint64_t TuneResult::saved_bytes() const noexcept {
+  return current.peak_reserved - std::min(current.peak_reserved, best.peak_reserved);
+}
+
+TuneResult tune(std::span<const Program* const> programs, const TuneOptions& options) {
+  if (programs.empty()) throw InvalidArgument("tune: there is no recording to replay");
+  return Search(programs, options).run();
+}
+
+}  // namespace headroom::replay
