@@ -6,7 +6,12 @@ namespace headroom::cli {
 
 std::span<const Command> commands() {
   static const std::vector<Command> all{
-      demo_command(), info_command(), convert_command(), devices_command(), bench_command()};
+      demo_command(),
+      doctor_command(),
+      info_command(),
+      convert_command(),
+      devices_command(),
+      bench_command()};
   return all;
 }
 

@@ -18,7 +18,6 @@ set(HEADROOM_REPLAY_HEADERS
   player.h
   program.h
   recorded_account.h
-  verify.h)
   tune.h
   verify.h
   waste.h)

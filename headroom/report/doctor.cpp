@@ -52,7 +52,11 @@ class Doctor {
     look_for_growth();
     if (out_.health != Health::kLeak) judge();
     prove();
-    if (out_.health != Health::kLeak) advise();
+    if (out_.health != Health::kLeak) {
+      advise();
+    } else if (out_.moment != Moment::kPeak) {
+      mention_failure();
+    }
     check_bounds();
     return std::move(out_);
   }
@@ -186,7 +190,7 @@ class Doctor {
     const bool failed = out_.moment != Moment::kPeak;
     const bool is_worth_it = share(unused_at_peak(), out_.peak_reserved) >= kFragmentedShare / 2;
     if (!failed && !is_worth_it) return;
-    if (out_.health == Health::kLeak && !failed) return;
+    if (out_.health == Health::kLeak) return;
     out_.proof = options_.prove(index_);
   }
 
@@ -232,6 +236,16 @@ class Doctor {
     if (out_.proof && !is_proved) {
       out_.summary += "; no setting of the allocator makes it fit";
     }
+  }
+
+  // Beside the leak that brought it about.
+  void mention_failure() {
+    const memory::Explanation explanation = explain(out_.account);
+    out_.summary += ", until an allocation failed";
+    out_.findings.push_back({.kind = std::string(to_string(health_of(explanation.verdict))),
+                             .bytes = explanation.missing_bytes,
+                             .remedy = "mend the leak first",
+                             .text = explanation.summary});
   }
 
   void advise_at_peak() {
@@ -305,9 +319,8 @@ Health health_of(memory::Verdict verdict) noexcept {
 std::string export_line(std::string_view conf) {
   // A list of the grammar has characters that a shell takes for its own.
   const bool is_plain = conf.find_first_of("[]>, ") == std::string_view::npos;
-  return fmt::format(is_plain ? "export PYTORCH_CUDA_ALLOC_CONF={}"
-                              : "export PYTORCH_CUDA_ALLOC_CONF='{}'",
-                     conf);
+  const std::string_view quote = is_plain ? "" : "'";
+  return fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}{}{}", quote, conf, quote);
 }
 
 Diagnosis diagnose(const TraceIndex& index, const DoctorOptions& options) {
