@@ -87,6 +87,8 @@ ordered_json setting_json(const report::ProvedSetting& setting) {
 ordered_json proof_json(const std::optional<report::Proof>& proof) {
   if (!proof) return nullptr;
   ordered_json json{{"current", setting_json(proof->current)}, {"best", setting_json(proof->best)}};
+  json["expandable"] = nullptr;
+  if (proof->expandable) json["expandable"] = setting_json(*proof->expandable);
   json["best_without_expandable"] = nullptr;
   if (proof->best_without_expandable) {
     json["best_without_expandable"] = setting_json(*proof->best_without_expandable);

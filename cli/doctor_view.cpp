@@ -1,7 +1,7 @@
 // How `headroom doctor` looks: the verdict, where the bytes are, what to do.
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -65,12 +65,13 @@ std::string_view moment_words(report::Moment moment) {
 }
 
 std::string bar(const memory::Account& account, const Terminal& terminal) {
-  const std::array<report::BarPart, 5> parts{
+  std::vector<report::BarPart> parts{
       report::BarPart{"live", account.live() + account.rounding_bytes, Tone::kAccent},
       report::BarPart{"cached, unusable", account.cached_hard_bytes + account.cached_stream_bytes + account.pending_bytes, Tone::kBad},
       report::BarPart{"cached, whole segments", account.cached_soft_bytes, Tone::kWarn},
       report::BarPart{"others", account.outside_bytes + account.other_processes_bytes, Tone::kPlain},
       report::BarPart{"free", account.free_bytes, Tone::kFaint}};
+  std::erase_if(parts, [](const report::BarPart& part) { return part.value == 0; });
   std::string out = "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
   for (const std::string& line : report::legend_lines(parts, terminal.width - 2, terminal)) {
     out += "  " + line + "\n";
@@ -78,9 +79,16 @@ std::string bar(const memory::Account& account, const Terminal& terminal) {
   return out;
 }
 
+// A recording knows no card, and "free: 0" would be read as one that is full.
+std::string card_note(const Diagnosis& diagnosis) {
+  const memory::Account& account = diagnosis.account;
+  if (diagnosis.moment != report::Moment::kPeak || account.free_bytes > 0) return "";
+  return "  (a recording does not say how large the card is; --card does)\n";
+}
+
 std::string account_text(const Diagnosis& diagnosis, const Terminal& terminal) {
   return fmt::format("\n{}\n", moment_words(diagnosis.moment)) + bar(diagnosis.account, terminal) +
-         "\n" + memory::to_text(diagnosis.account, {});
+         "\n" + memory::to_text(diagnosis.account, {}) + card_note(diagnosis);
 }
 
 std::string finding_text(std::size_t number, const Finding& finding, const Terminal& terminal) {

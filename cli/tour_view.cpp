@@ -73,7 +73,10 @@ std::string draw_tour(const Tour& tour, const Context& context) {
                   tour.segment_mismatches == 0 ? ", every segment at its place" : ""),
       terminal);
   out += bars(tour, terminal) + verdict(tour, terminal);
-  out += paragraph("The same requests under other settings, and on a smaller card:", terminal);
+  out += paragraph(fmt::format("The same requests under other settings, without a bound and on a "
+                               "card that leaves {}:",
+                               format_bytes(tour.limit_bytes)),
+                   terminal);
   out += settings(tour, terminal);
   if (!tour.export_line.empty()) {
     out += paragraph("So, before the program starts:", terminal) + "      " + tour.export_line + "\n\n";

@@ -134,8 +134,6 @@ class Doctor {
       finding.text += fmt::format(
           "; {} keeps one small tensor from step to step, as a sum of losses does",
           *growth.sum_site);
-    } else if (!biggest.empty() && !biggest.starts_with('(')) {
-      finding.text += fmt::format("; most is asked for at {}", biggest);
     }
     out_.findings.push_back(std::move(finding));
   }
@@ -194,7 +192,8 @@ class Doctor {
     out_.proof = options_.prove(index_);
   }
 
-  void add_setting(const ProvedSetting& setting, const ProvedSetting& current, bool is_second) {
+  void add_setting(const ProvedSetting& setting, std::string_view remark) {
+    const ProvedSetting& current = out_.proof->current;
     const bool failed = out_.moment != Moment::kPeak;
     if (failed && !setting.fits) return;
     const std::uint64_t saved = subtract(current.peak_reserved, setting.peak_reserved);
@@ -209,15 +208,17 @@ class Doctor {
                                format_bytes(current.peak_reserved),
                                saved > 0 ? fmt::format(" ({} less)", percent(saved, current.peak_reserved)) : "",
                                failed ? ", and nothing fails" : "");
-    if (is_second) finding.text += "; for where expandable segments cannot be used";
+    finding.text += remark;
     out_.findings.push_back(std::move(finding));
   }
 
   void advise() {
     if (out_.proof) {
-      add_setting(out_.proof->best, out_.proof->current, false);
+      add_setting(out_.proof->best, "");
+      if (out_.proof->expandable) add_setting(*out_.proof->expandable, "; easier to remember");
       if (out_.proof->best_without_expandable) {
-        add_setting(*out_.proof->best_without_expandable, out_.proof->current, true);
+        add_setting(*out_.proof->best_without_expandable,
+                    "; for where expandable segments cannot be used");
       }
     }
     if (out_.moment == Moment::kPeak) return advise_at_peak();
@@ -258,6 +259,14 @@ class Doctor {
                      "serves only its own stream",
            .text = fmt::format("{} at the peak belonged to another stream",
                                format_bytes(out_.account.cached_stream_bytes))});
+    }
+    if (out_.findings.empty() && !index_.start().is_empty()) {
+      out_.findings.push_back(
+          {.kind = "fragmentation",
+           .bytes = unused_at_peak(),
+           .remedy = "record from the first allocation on (a larger max_entries)",
+           .text = "most was reserved before this recording begins, which no setting changes "
+                   "any more"});
     }
     if (out_.findings.empty()) {
       out_.findings.push_back({.kind = "fragmentation",

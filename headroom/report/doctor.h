@@ -46,6 +46,7 @@ struct Proof {
   ProvedSetting current{};
   ProvedSetting best{};
   std::optional<ProvedSetting> best_without_expandable{};  // where `best` uses it
+  std::optional<ProvedSetting> expandable{};  // alone, where that is not `best`: easy to remember
 };
 
 // A failure that was not recorded, but happens under the limit or card asked about.

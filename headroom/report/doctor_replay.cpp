@@ -1,5 +1,6 @@
 #include "headroom/report/doctor_replay.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,6 +53,11 @@ Proof prove(const TraceIndex& index, const ReplayChoices& choices, const Bounds&
   Proof proof{.current = setting_of(result.current), .best = setting_of(result.best)};
   if (result.best_without_expandable) {
     proof.best_without_expandable = setting_of(*result.best_without_expandable);
+  }
+  const auto simple = std::ranges::find(
+      result.candidates, "expandable_segments:True", &replay::Candidate::conf);
+  if (simple != result.candidates.end() && simple->conf != proof.best.conf) {
+    proof.expandable = setting_of(*simple);
   }
   return proof;
 }

@@ -78,6 +78,7 @@ int ScriptedProgram::alloc(std::uint64_t size_bytes, int line) {
 }
 
 void ScriptedProgram::free(int block) {
+  if (block == kFailed) return;
   parts_->recorder.stack = 0;
   parts_->allocator.free(parts_->blocks[static_cast<std::size_t>(block)]);
 }
