@@ -5,13 +5,13 @@
 namespace headroom::cli {
 
 std::span<const Command> commands() {
-  static const std::vector<Command> all{
-      demo_command(),
-      doctor_command(),
-      info_command(),
-      convert_command(),
-      devices_command(),
-      bench_command()};
+  static const std::vector<Command> all{demo_command(),
+                                        doctor_command(),
+                                        info_command(),
+                                        tune_command(),
+                                        convert_command(),
+                                        devices_command(),
+                                        bench_command()};
   return all;
 }
 

@@ -24,5 +24,6 @@ namespace headroom::cli {
 [[nodiscard]] Command devices_command();
 [[nodiscard]] Command doctor_command();
 [[nodiscard]] Command info_command();
+[[nodiscard]] Command tune_command();
 
 }  // namespace headroom::cli

@@ -12,7 +12,8 @@ set(HEADROOM_REPLAY_SOURCES
   program.cpp
   recorded_account.cpp
   tune.cpp
-  verify.cpp)
+  verify.cpp
+  waste.cpp)
 set(HEADROOM_REPLAY_HEADERS
   cards.h
   player.h

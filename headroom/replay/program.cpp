@@ -258,7 +258,8 @@ Program translate(const trace::Trace& trace,
   const trace::Lifetimes lifetimes = trace::pair_lifetimes(trace, device, program.start);
   program.anomalies = lifetimes.anomalies;
   Translator(program, lifetimes).run();
-  program.start_reservations = find_reservations(program);
+  program.start_reservations =
+      find_reservations(program, options.card_bytes.value_or(kDefaultCardBytes));
   program.limit = find_limit(program);
   return program;
 }

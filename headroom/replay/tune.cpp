@@ -22,14 +22,14 @@ using internal::Trials;
 namespace {
 
 // What passes the best by this is not followed: no small change makes up for it.
-constexpr double kMargin = 1.05;
-// The best few whose neighbours are tried, and how often.
+constexpr double kMargin = 1.04;
+// How many have their neighbours tried, and how often.
 constexpr std::size_t kSeeds = 3;
 constexpr int kRounds = 4;
 // So many settings are tried with one bound. Independent of the threads, so that the answer is.
 constexpr std::size_t kBatch = 16;
 // About ten seconds on one core; a long recording is tried with fewer settings.
-constexpr std::uint64_t kMostOps = 80'000'000;
+constexpr std::uint64_t kMostOps = 50'000'000;
 constexpr std::uint64_t kFewestTrials = 64;
 
 // The best with and without expandable segments are looked for apart: not all can use them.
@@ -81,7 +81,29 @@ class Search {
     trial.candidate.conf = programs_[0]->conf;
     trial.candidate.config = programs_[0]->config;
     trial.candidate.parts = parts(space_.setting_of(programs_[0]->config));
+    if (trial.candidate.fits && is_question_of_the_recording())
+      take_recorded_peaks(trial.candidate);
     return std::move(trial.candidate);
+  }
+
+  [[nodiscard]] bool is_question_of_the_recording() const {
+    return !options_.limit_bytes && !options_.card_bytes && !options_.version;
+  }
+
+  // Here nothing has to be predicted.
+  void take_recorded_peaks(Candidate& current) const {
+    std::vector<std::uint64_t> peaks;
+    double overhead = 0;
+    for (const Program* program : programs_) {
+      peaks.push_back(internal::recorded_peak(*program));
+      if (peaks.back() < program->peak_live) return;  // segments were not recorded
+      overhead += static_cast<double>(peaks.back()) /
+                  static_cast<double>(std::max<std::uint64_t>(program->peak_live, 1));
+    }
+    current.peak_reserved = *std::ranges::max_element(peaks);
+    current.peak_reserved_low = current.peak_reserved_high = current.peak_reserved;
+    current.overhead = overhead / static_cast<double>(programs_.size());
+    current.peaks = std::move(peaks);
   }
 
   void search() {
@@ -92,6 +114,7 @@ class Search {
     try_all(first);
     std::vector<Setting> coarse;
     for (const Setting& base : bases) append(coarse, space_.grid(base));
+    alternate(coarse, bases.size());
     try_all(coarse);
     for (int round = 0; round < kRounds && !is_exhausted(); ++round) {
       std::vector<Setting> finer;
@@ -107,19 +130,35 @@ class Search {
   static void append(std::vector<Setting>& to, std::vector<Setting> from) {
     to.insert(to.end(), from.begin(), from.end());
   }
+  // Of `parts` equal parts the first of each, the second of each, and on: where the ops run out,
+  // no part was left out.
+  static void alternate(std::vector<Setting>& settings, std::size_t parts) {
+    std::vector<Setting> out;
+    const std::size_t length = settings.size() / parts;
+    for (std::size_t i = 0; i < length; ++i) {
+      for (std::size_t part = 0; part < parts; ++part) {
+        out.push_back(settings[part * length + i]);
+      }
+    }
+    settings = std::move(out);
+  }
   static double overhead(const Family& family) {
     return family.best != nullptr ? family.best->overhead : HUGE_VAL;
   }
+  // Of the best of each kind: the best of all are often variants of one another.
   [[nodiscard]] std::vector<Setting> neighbours(const Family& family) const {
     std::vector<Setting> out;
-    for (std::size_t i = 0; i < std::min(kSeeds, family.finished.size()); ++i) {
-      append(out, space_.near(family.finished[i].first));
+    std::vector<int> kinds;
+    for (const auto& [setting, candidate] : family.finished) {
+      const int kind = keys_used(setting);
+      if (std::ranges::find(kinds, kind) != kinds.end()) continue;
+      kinds.push_back(kind);
+      append(out, space_.near(setting));
+      if (kinds.size() == kSeeds) break;
     }
     return out;
   }
-  [[nodiscard]] bool is_exhausted() const {
-    return ops_ > kMostOps && tried_ >= kFewestTrials;
-  }
+  [[nodiscard]] bool is_exhausted() const { return ops_ > kMostOps && tried_ >= kFewestTrials; }
 
   // Those that were not tried yet.
   void try_all(const std::vector<Setting>& settings) {
@@ -157,8 +196,7 @@ class Search {
       ++tried_;
       ops_ += trials[i].ops;
       if (trials[i].was_stopped) continue;
-      families_[settings[i].is_expandable ? 1 : 0].add(settings[i],
-                                                       std::move(trials[i].candidate));
+      families_[settings[i].is_expandable ? 1 : 0].add(settings[i], std::move(trials[i].candidate));
     }
   }
 
@@ -213,9 +251,8 @@ class Search {
     result.candidates = std::move(all);
     result.best = result.candidates.front();
     if (!result.best.config.expandable_segments) return;
-    const auto plain = std::ranges::find_if(result.candidates, [](const Candidate& one) {
-      return !one.config.expandable_segments;
-    });
+    const auto plain = std::ranges::find_if(
+        result.candidates, [](const Candidate& one) { return !one.config.expandable_segments; });
     if (plain != result.candidates.end()) result.best_without_expandable = *plain;
   }
 

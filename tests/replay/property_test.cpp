@@ -141,8 +141,11 @@ TEST_P(PartialProperty, ReplayIsExact) {
 std::vector<Case> partial_cases() {
   std::vector<Case> out;
   for (Case& c : cases()) {
-    const bool is_expandable = c.name.starts_with("Expandable") && !c.name.starts_with("ExpandableG");
-    if (is_expandable) out.push_back(std::move(c));
+    const bool is_expandable =
+        c.name.starts_with("Expandable") && !c.name.starts_with("ExpandableGarbage");
+    // A split size and a full card use up the addresses of a segment, and where those end follows
+    // from where they begin, which is not recorded.
+    if (is_expandable && c.name != "ExpandableSplitPlain") out.push_back(std::move(c));
   }
   return out;
 }

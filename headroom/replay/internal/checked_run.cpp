@@ -159,7 +159,7 @@ class CheckedPlayer {
       }
     }
     DeviceAddress address = machine_.try_allocate(op);
-    if (address == 0 && op.kind == OpKind::kAllocate) address = try_elsewhere(op);
+    if (address == 0 && machine_.was_refused_place()) address = try_elsewhere(op);
     machine_.device().forget_places();
     complete_until(event);  // what a flush has not completed by now
     compare_outputs(event);

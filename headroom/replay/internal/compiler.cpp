@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "headroom/base/checked.h"
+
 namespace headroom::replay::internal {
 
 using memory::PoolId;
@@ -69,58 +71,92 @@ std::uint8_t PoolRoutes::pool_of(std::size_t event) const {
 
 // --- The limit -----------------------------------------------------------------------------------
 
-RecordedLimit find_limit(const Program& program) {
-  RecordedLimit limit;
-  if (program.config.memory_fraction != 1.0) limit.fraction = program.config.memory_fraction;
-  const Events& events = program.device->events;
-  std::uint64_t reserved = program.start.reserved_bytes;
-  limit.reached_bytes = reserved;
-  std::uint64_t at_failure = 0;  // what could be had at the first one, where the device was full
-  std::optional<std::uint64_t> before_map;  // reserved when the request at hand began to map
-  for (std::size_t i = 0; i < events.size(); ++i) {
+namespace {
+
+// Follows the reserved bytes through the events.
+class LimitFinder {
+ public:
+  explicit LimitFinder(const Program& program)
+      : program_(program), reserved_(program.start.reserved_bytes), most_reserved_(reserved_) {
+    out_.reached_bytes = reserved_;
+    const double fraction = program.config.memory_fraction;
+    if (fraction != 1.0) out_.fraction = fraction;
+  }
+
+  RecordedLimit run() {
+    const Events& events = program_.device->events;
+    for (std::size_t i = 0; i < events.size(); ++i) step(events, i);
+    if (out_.refused_bytes && !out_.fraction) {
+      out_.floor_bytes =
+          out_.was_device_full ? std::max(most_reserved_, at_failure_) : out_.reached_bytes;
+    }
+    return out_;
+  }
+
+ private:
+  void step(const Events& events, std::size_t i) {
     const std::uint64_t size = events.size_bytes(i);
     switch (events.action(i)) {
       case Action::kSegmentMap:
-        if (!before_map) before_map = reserved;
+        if (!before_map_) before_map_ = reserved_;
         [[fallthrough]];
       case Action::kSegmentAlloc:
-        reserved += size;
-        limit.reached_bytes = std::max(limit.reached_bytes, reserved);
+        reserved_ += size;
+        most_reserved_ = std::max(most_reserved_, reserved_);
+        out_.reached_bytes = std::max(out_.reached_bytes, reserved_);
         break;
       case Action::kSegmentFree:
       case Action::kSegmentUnmap:
-        reserved -= std::min(reserved, size);
-        before_map.reset();
+        reserved_ -= std::min(reserved_, size);
+        before_map_.reset();
         break;
       case Action::kAlloc:
         // A limit is asked for a whole segment even where a page or two are missing.
-        if (before_map) {
-          const std::uint64_t rounded = memory::rounded_size(size, program.config);
-          const std::uint64_t asked = memory::new_segment_size(rounded, program.config);
-          limit.reached_bytes = std::max(limit.reached_bytes, *before_map + asked);
+        if (before_map_) {
+          out_.reached_bytes = std::max(out_.reached_bytes, *before_map_ + segment_for(size));
         }
-        before_map.reset();
+        before_map_.reset();
         break;
-      case Action::kOutOfMemory: {
-        const std::uint64_t asked = memory::new_segment_size(size, program.config);
-        if (!limit.refused_bytes) {
-          limit.free_bytes = events.address(i);
-          limit.was_device_full = *limit.free_bytes < asked;
-          if (limit.was_device_full) at_failure = reserved + *limit.free_bytes;
-        }
-        limit.refused_bytes =
-            std::min(limit.refused_bytes.value_or(UINT64_MAX), reserved + asked);
-        before_map.reset();
+      case Action::kOutOfMemory:
+        fail(size, events.address(i));
+        before_map_.reset();
         break;
-      }
       default:
         break;
     }
   }
-  if (limit.refused_bytes && !limit.fraction) {
-    limit.floor_bytes = std::max(limit.reached_bytes, at_failure);
+
+  void fail(std::uint64_t size, std::uint64_t free_bytes) {
+    const std::uint64_t asked = segment_for(size);
+    if (!out_.refused_bytes) {
+      out_.free_bytes = free_bytes;
+      out_.was_device_full = free_bytes < std::max(asked, pages_for(size));
+      at_failure_ = reserved_ + free_bytes;
+    }
+    out_.refused_bytes = std::min(out_.refused_bytes.value_or(UINT64_MAX), reserved_ + asked);
   }
-  return limit;
-}
+
+  [[nodiscard]] std::uint64_t segment_for(std::uint64_t size) const {
+    const std::uint64_t rounded = memory::rounded_size(size, program_.config);
+    return memory::new_segment_size(rounded, program_.config);
+  }
+
+  [[nodiscard]] std::uint64_t pages_for(std::uint64_t size) const {
+    const bool is_small = size <= memory::kSmallBytes;
+    return round_up(
+        size, is_small ? memory::kSmallSegmentBytes : program_.config.large_segment_bytes);
+  }
+
+  const Program& program_;
+  RecordedLimit out_;
+  std::uint64_t reserved_;
+  std::uint64_t most_reserved_;
+  std::uint64_t at_failure_ = 0;  // what could be had at the first one, where the device was full
+  std::optional<std::uint64_t> before_map_;  // reserved when the request at hand began to map
+};
+
+}  // namespace
+
+RecordedLimit find_limit(const Program& program) { return LimitFinder(program).run(); }
 
 }  // namespace headroom::replay::internal

@@ -28,8 +28,14 @@ namespace headroom::replay::internal {
 // What the events tell of the limit; needs `start`, `config` and `device`.
 [[nodiscard]] RecordedLimit find_limit(const Program& program);
 
-// The expandable segments that existed before the first event.
-[[nodiscard]] std::vector<StartReservation> find_reservations(const Program& program);
+// The expandable segments that existed before the first event, on a card of that size.
+[[nodiscard]] std::vector<StartReservation> find_reservations(const Program& program,
+                                                              std::uint64_t card_bytes);
+
+// The addresses that PyTorch reserves for an expandable segment: 9/8 of the card, in whole pages.
+[[nodiscard]] std::uint64_t reservation_bytes(const Program& program,
+                                              bool is_small,
+                                              std::uint64_t card_bytes);
 
 // Which pool each allocation went to.
 class PoolRoutes {

@@ -193,6 +193,7 @@ DeviceAddress Machine::try_allocate(const Op& op) {
   if (op.pool != open_pool_) route_to(op.pool);
   const auto block = allocator_->try_allocate(op.size_bytes, program_.streams[op.stream]);
   const DeviceAddress address = block ? *block : 0;
+  was_refused_place_ = !block && block.error().reason == memory::FailureReason::kDevice;
   if (op.kind == OpKind::kAllocate) addresses_[op.slot] = address;
   return address;
 }

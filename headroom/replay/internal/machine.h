@@ -54,6 +54,8 @@ class Machine {
 
   // The ops one by one, for verification.
   [[nodiscard]] DeviceAddress try_allocate(const Op& op);
+  // The last one failed because a place that was set for the device is taken.
+  [[nodiscard]] bool was_refused_place() const noexcept { return was_refused_place_; }
   void free(std::uint32_t slot);
   void free_held(std::uint32_t slot, std::uint64_t hold);
   void complete(std::uint64_t hold);
@@ -79,6 +81,7 @@ class Machine {
   SegmentWatch watch_;
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
   std::uint8_t open_pool_ = 0;
+  bool was_refused_place_ = false;
   memory::Statistics before_{};  // what the start state counted
   std::uint64_t creates_before_ = 0;
   ReplayResult result_{};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "headroom/base/checked.h"
+#include "headroom/replay/internal/compiler.h"
 
 namespace headroom::replay::internal {
 
@@ -15,6 +16,11 @@ using memory::SegmentInfo;
 
 namespace {
 
+bool is_of(const SegmentInfo& segment, const StartReservation& reservation) {
+  return segment.is_expandable && segment.stream == reservation.stream &&
+         segment.pool == reservation.pool && segment.is_small == reservation.is_small;
+}
+
 // As long as PyTorch makes them, 9/8 of the card; but not into what lies behind.
 std::uint64_t reservation_size(const StartReservation& reservation,
                                const std::vector<SegmentInfo>& segments,
@@ -22,25 +28,17 @@ std::uint64_t reservation_size(const StartReservation& reservation,
                                std::uint64_t card) {
   const std::uint64_t page = reservation.is_small ? memory::kSmallSegmentBytes
                                                   : program.config.large_segment_bytes;
-  std::uint64_t size = round_up(card + card / 8, page);
-  DeviceAddress last_page_end = reservation.address;
+  std::uint64_t size = reservation_bytes(program, reservation.is_small, card);
   const auto stop_at = [&](DeviceAddress other) {
-    if (other > reservation.address && other - reservation.address < size) {
-      size = round_down(other - reservation.address, page);
+    if (other > reservation.address) {
+      size = std::min(size, round_down(other - reservation.address, page));
     }
   };
   for (const SegmentInfo& segment : segments) {
-    const bool is_own = segment.is_expandable && segment.stream == reservation.stream &&
-                        segment.pool == reservation.pool &&
-                        segment.is_small == reservation.is_small;
-    if (is_own) {
-      last_page_end = std::max(last_page_end, segment.address + segment.size_bytes);
-    } else {
-      stop_at(segment.address);
-    }
+    if (!is_of(segment, reservation)) stop_at(segment.address);
   }
   for (const StartReservation& other : program.start_reservations) stop_at(other.address);
-  return std::max(size, round_up(last_page_end - reservation.address, page));
+  return std::max(size, page);
 }
 
 bool lies_in(const SegmentInfo& segment, const ReservationInfo& reservation) {

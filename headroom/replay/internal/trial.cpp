@@ -67,8 +67,7 @@ bool Trials::run_program(const Program& program, ReplayOptions options, Trial& t
   candidate.driver_us += result.calls.driver_us;
   candidate.retries += result.retries;
   const auto count = static_cast<double>(programs_.size());
-  candidate.overhead +=
-      static_cast<double>(result.peak_reserved_high) / live_of(program) / count;
+  candidate.overhead += static_cast<double>(result.peak_reserved_high) / live_of(program) / count;
   candidate.served = std::min(candidate.served, share_served(program, result));
   return !is_stopped;
 }
@@ -100,9 +99,25 @@ Trial Trials::run(const memory::AllocatorConfig& config, double most_overhead) c
 }
 
 Trial Trials::run_as_recorded() const {
-  return run_each([](const Program& program) -> const memory::AllocatorConfig& {
-    return program.config;
-  }, HUGE_VAL);
+  return run_each(
+      [](const Program& program) -> const memory::AllocatorConfig& { return program.config; },
+      HUGE_VAL);
+}
+
+std::uint64_t recorded_peak(const Program& program) {
+  const trace::Events& events = program.device->events;
+  std::uint64_t reserved = program.start.reserved_bytes;
+  std::uint64_t peak = reserved;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const memory::Action action = events.action(i);
+    if (action == memory::Action::kSegmentAlloc || action == memory::Action::kSegmentMap) {
+      reserved += events.size_bytes(i);
+      peak = std::max(peak, reserved);
+    } else if (action == memory::Action::kSegmentFree || action == memory::Action::kSegmentUnmap) {
+      reserved -= std::min(reserved, events.size_bytes(i));
+    }
+  }
+  return peak;
 }
 
 }  // namespace headroom::replay::internal

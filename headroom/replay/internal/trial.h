@@ -44,4 +44,7 @@ class Trials {
   std::uint64_t op_count_ = 0;
 };
 
+// What was reserved at most while it was recorded, as its segments say.
+[[nodiscard]] std::uint64_t recorded_peak(const Program& program);
+
 }  // namespace headroom::replay::internal

@@ -29,9 +29,7 @@ std::size_t interval_of(std::uint64_t size_bytes) {
   return log <= 21 ? 0 : std::min<std::size_t>(log - 21, 15);
 }
 
-bool is_request(const Op& op) {
-  return op.kind == OpKind::kAllocate || op.kind == OpKind::kFailed;
-}
+bool is_request(const Op& op) { return op.kind == OpKind::kAllocate || op.kind == OpKind::kFailed; }
 
 std::uint64_t largest_request(std::span<const Program* const> programs) {
   std::uint64_t largest = 0;
@@ -108,6 +106,11 @@ int parts(const Setting& setting) noexcept {
   return count;
 }
 
+int keys_used(const Setting& setting) noexcept {
+  return (setting.max_split_mb != 0 ? 1 : 0) + (setting.large_segment_mb != 0 ? 2 : 0) +
+         (setting.gc_percent != 0 ? 4 : 0) + (setting.divisions != Divisions{} ? 8 : 0);
+}
+
 std::string divisions_text(const Divisions& divisions, memory::PyTorchVersion version) {
   std::size_t first = 0;  // the end of the run that the first key covers
   while (first + 1 < divisions.size() && divisions[first + 1] == divisions[0]) ++first;
@@ -132,7 +135,8 @@ Space::Space(std::span<const Program* const> programs, const TuneOptions& option
   for (const std::string& key : options.without) {
     if (std::ranges::find(kKeys, key) == kKeys.end()) {
       std::string known;
-      for (const std::string_view one : kKeys) known += (known.empty() ? "" : ", ") + std::string(one);
+      for (const std::string_view one : kKeys)
+        known += (known.empty() ? "" : ", ") + std::string(one);
       throw InvalidArgument("tune: '" + key + "' is not searched; what is: " + known);
     }
     has_expandable_ &= key != kKeys[0];
@@ -149,7 +153,8 @@ Space::Space(std::span<const Program* const> programs, const TuneOptions& option
 memory::AllocatorConfig Space::config(const Setting& setting) const {
   memory::AllocatorConfig config = rest_;
   config.expandable_segments = setting.is_expandable;
-  if (setting.max_split_mb != 0) config.max_split_bytes = std::uint64_t{setting.max_split_mb} << 20U;
+  if (setting.max_split_mb != 0)
+    config.max_split_bytes = std::uint64_t{setting.max_split_mb} << 20U;
   if (setting.large_segment_mb != 0) {
     config.large_segment_bytes = std::uint64_t{setting.large_segment_mb} << 20U;
   }
@@ -167,7 +172,8 @@ std::string Space::text(const Setting& setting) const {
     append(out, kKeys[2], divisions_text(setting.divisions, version_));
   }
   if (setting.gc_percent != 0) append(out, kKeys[3], fraction_text(setting.gc_percent));
-  if (setting.large_segment_mb != 0) append(out, kKeys[4], std::to_string(setting.large_segment_mb));
+  if (setting.large_segment_mb != 0)
+    append(out, kKeys[4], std::to_string(setting.large_segment_mb));
   const std::string rest = to_string(rest_);
   if (!rest.empty()) out += (out.empty() ? "" : ",") + rest;
   return out;
@@ -242,9 +248,8 @@ void Space::add_divisions(const Setting& base, std::vector<Setting>& out) const 
       out.push_back(above);
     }
     Setting below = base;
-    std::fill(below.divisions.begin(),
-              below.divisions.begin() + static_cast<std::ptrdiff_t>(k) + 1,
-              4U);
+    std::fill(
+        below.divisions.begin(), below.divisions.begin() + static_cast<std::ptrdiff_t>(k) + 1, 4U);
     out.push_back(below);
   }
 }
@@ -269,8 +274,8 @@ void Space::add_numbers(const Setting& base, std::vector<Setting>& out) const {
 
 std::vector<Setting> Space::grid(const Setting& base) const {
   std::vector<Setting> out;
-  add_divisions(base, out);
   add_numbers(base, out);
+  add_divisions(base, out);
   return checked(out);
 }
 

@@ -29,6 +29,9 @@ struct Setting {
 // How many things one has to set: a key each, a list one more for each change after the first.
 [[nodiscard]] int parts(const Setting& setting) noexcept;
 
+// Which keys differ from the factory's, but for expandable segments: a bit each.
+[[nodiscard]] int keys_used(const Setting& setting) noexcept;
+
 // `4`, or `[16:0,>:2]`: as every version reads it, or shorter where `>` starts behind the last key
 // (from 2.10).
 [[nodiscard]] std::string divisions_text(const std::array<std::uint32_t, 16>& divisions,

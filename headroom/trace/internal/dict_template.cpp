@@ -5,7 +5,7 @@
 namespace headroom::trace::internal {
 namespace {
 
-// The bytes of the value at `at`, with its MEMOIZE; 0 if it is not a plain one.
+// The bytes of the value at `at`; 0 if it is not a plain one.
 std::size_t length_of_value(const std::uint8_t* at) {
   switch (static_cast<Opcode>(at[0])) {
     case Opcode::kBinGet:
@@ -19,7 +19,7 @@ std::size_t length_of_value(const std::uint8_t* at) {
     case Opcode::kLong1:
       return 2U + at[1];
     case Opcode::kShortBinUnicode:
-      return 3U + at[1];
+      return 2U + at[1];
     default:
       return 0;
   }
@@ -45,10 +45,12 @@ bool DictTemplate::learn(const std::uint8_t* begin,
     key.mask = (std::uint64_t{1} << (8 * key.length)) - 1;
     std::memcpy(&key.bytes, at, sizeof(key.bytes));
     key.bytes &= key.mask;
+    key.number = static_cast<std::uint32_t>(key.bytes >> 8U);
     at += key.length;
     const std::size_t length = at < end ? length_of_value(at) : 0;
     if (length == 0) return false;
     at += length;
+    if (at < end && *at == static_cast<std::uint8_t>(Opcode::kMemoize)) ++at;
   }
   if (at != end) return false;
   size = count;

@@ -17,6 +17,7 @@ struct DictTemplate {
     std::uint64_t bytes = 0;
     std::uint64_t mask = 0;
     std::uint32_t length = 0;
+    std::uint32_t number = 0;  // in the memo
 
     // Eight bytes can be read at `at`.
     [[nodiscard]] bool is_at(const std::uint8_t* at) const {

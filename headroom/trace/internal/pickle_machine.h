@@ -39,6 +39,7 @@ class PickleMachine {
                                  const std::uint8_t* first,
                                  bool is_memoized);
   void learn(const std::uint8_t* end);
+  [[nodiscard]] bool names_its_keys(const DictTemplate& form) const;
   // One opcode, whatever it is; false at STOP.
   [[nodiscard]] bool step();
   void check_protocol();

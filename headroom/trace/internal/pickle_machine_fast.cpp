@@ -130,14 +130,26 @@ void PickleMachine::learn(const std::uint8_t* end) {
   dict_at_ = nullptr;
   if (is_at(Opcode::kMemoize, first)) ++first;
   if (!is_at(Opcode::kMark, first++)) return;
-  const std::uint32_t shape = data_.first_part(stack_[depth_ - 1])->shape;
-  const auto is_same = [shape](const DictTemplate& form) {
-    return form.size != 0 && form.shape == shape;
+  const PickleData::Part* part = data_.first_part(stack_[depth_ - 1]);
+  if (part == nullptr) return;
+  const auto is_same = [part](const DictTemplate& form) {
+    return form.size != 0 && form.shape == part->shape;
   };
   if (std::ranges::any_of(templates_, is_same)) return;
-  if (templates_[next_template_].learn(first, end, shape)) {
-    next_template_ = (next_template_ + 1) % templates_.size();
+  DictTemplate form;
+  if (!form.learn(first, end, part->shape) || !names_its_keys(form)) return;
+  templates_[next_template_] = form;
+  next_template_ = (next_template_ + 1) % templates_.size();
+}
+
+// Whether the bytes mean what the shape says: all that comes later trusts in it.
+bool PickleMachine::names_its_keys(const DictTemplate& form) const {
+  const auto keys = data_.keys(form.shape);
+  if (keys.size() != form.size) return false;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (memo_.get_near(form.keys[i].number) != keys[i]) return false;
   }
+  return true;
 }
 
 void PickleMachine::run_fast() {

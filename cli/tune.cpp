@@ -1,0 +1,179 @@
+#include "cli/tune.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/replay/cards.h"
+#include "headroom/trace/device_name.h"
+
+#include "cli/commands.h"
+#include "cli/suggest.h"
+#include "cli/trace_input.h"
+
+namespace headroom::cli {
+namespace {
+
+using replay::Program;
+
+struct Typed {
+  std::vector<std::string> paths{};
+  std::string limit{};
+  std::string card{};
+  std::string version{};
+  std::vector<std::string> without{};
+};
+
+void check_key(const std::string& key) {
+  const auto keys = replay::tunable_keys();
+  if (std::ranges::find(keys, key) != keys.end()) return;
+  std::vector<std::string> names(keys.begin(), keys.end());
+  if (const auto meant = suggest(key, names)) {
+    throw UsageError(
+        fmt::format("--without: '{}' is not searched; did you mean '{}'?", key, *meant));
+  }
+  throw UsageError(
+      fmt::format("--without: '{}' is not searched; what is: {}", key, fmt::join(names, ", ")));
+}
+
+TuneQuestion question_of(const Typed& typed) {
+  TuneQuestion question{.paths = typed.paths};
+  replay::TuneOptions& options = question.options;
+  if (!typed.limit.empty()) {
+    const auto size = parse_bytes(typed.limit);
+    if (!size) throw UsageError(fmt::format("--limit: {}", size.error()));
+    options.limit_bytes = *size;
+  }
+  if (!typed.card.empty()) {
+    options.card_bytes = replay::parse_card(typed.card);
+    if (!options.card_bytes) {
+      throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
+                                   typed.card,
+                                   replay::card_names()));
+    }
+  }
+  if (!typed.version.empty()) {
+    const auto version = memory::parse_pytorch_version(typed.version);
+    if (!version) throw UsageError(fmt::format("--pytorch: {}", version.error()));
+    options.version = *version;
+  }
+  for (const std::string& key : typed.without) check_key(key);
+  options.without = typed.without;
+  return question;
+}
+
+std::string progress_line(const replay::TuneProgress& progress) {
+  std::string line =
+      fmt::format("replaying under other settings ... {} of {}", progress.tried, progress.planned);
+  if (progress.best != nullptr && progress.best->fits) {
+    line += fmt::format(", best {}", format_bytes(progress.best->peak_reserved));
+  }
+  return line;
+}
+
+std::string history_name(const std::string& path,
+                         const trace::Trace& trace,
+                         const trace::DeviceTrace& device,
+                         bool is_alone) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  return is_alone ? name : name + " " + device_name(trace, device);
+}
+
+ExitCode run(const Typed& typed, const Context& context) {
+  const TuneQuestion question = question_of(typed);
+  std::vector<trace::Trace> traces;
+  for (const std::string& path : question.paths) {
+    traces.push_back(read_input(path, context).trace);
+  }
+  const TuneReport report = search_settings(traces, question, context);
+  context.print(context.is_json ? tune_json(report) : draw_tune(report, context));
+  return report.result.best.fits ? ExitCode::kDone : ExitCode::kBadNews;
+}
+
+RunFunction add(CLI::App& app) {
+  constexpr const char* kGroup = "Options";
+  auto typed = std::make_shared<Typed>();
+  app.add_option("trace",
+                 typed->paths,
+                 "PyTorch snapshots or .hrt recordings, plain or .zst; several choose one setting "
+                 "for all")
+      ->type_name("TRACE")
+      ->required()
+      ->group(kGroup);
+  app.add_option("--limit", typed->limit, "what the allocator may reserve; as recorded without")
+      ->type_name("SIZE")
+      ->group(kGroup);
+  app.add_option(
+         "--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
+      ->type_name("CARD")
+      ->group(kGroup);
+  app.add_option(
+         "--pytorch", typed->version, "the release that will run it, as 2.11; else inferred")
+      ->type_name("VERSION")
+      ->group(kGroup);
+  app.add_option("--without", typed->without, "a key to leave alone; may be repeated")
+      ->type_name("KEY")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+  return [typed](const Context& context) { return run(*typed, context); };
+}
+
+}  // namespace
+
+TuneReport search_settings(std::span<const trace::Trace> traces,
+                           const TuneQuestion& question,
+                           const Context& context) {
+  TuneReport report{.question = question, .is_version_known = true};
+  std::vector<std::unique_ptr<const Program>> programs;
+  std::vector<const Program*> pointers;
+  for (std::size_t i = 0; i < traces.size(); ++i) {
+    const auto devices = replay::replayable(traces[i]);
+    for (const trace::DeviceTrace* device : devices) {
+      programs.push_back(std::make_unique<const Program>(
+          replay::compile(traces[i], *device, {.card_bytes = question.options.card_bytes})));
+      const Program& program = *programs.back();
+      pointers.push_back(&program);
+      report.histories.push_back(
+          {.name = history_name(question.paths[i], traces[i], *device, devices.size() == 1),
+           .allocs = program.allocs,
+           .peak_live = program.peak_live,
+           .failures = program.failures});
+      report.is_version_known = report.is_version_known && program.is_version_known;
+      report.version =
+          pointers.size() == 1 ? program.version : std::min(report.version, program.version);
+    }
+  }
+  if (pointers.empty()) {
+    throw Error(fmt::format(
+        "{}: no history to replay; was torch.cuda.memory._record_memory_history() called?",
+        fmt::join(question.paths, ", ")));
+  }
+  replay::TuneOptions options = question.options;
+  if (options.version) {
+    report.version = *options.version;
+    report.is_version_known = true;
+  }
+  options.progress = [&](const replay::TuneProgress& now) { context.progress(progress_line(now)); };
+  report.result = replay::tune(pointers, options);
+  context.progress("");
+  return report;
+}
+
+Command tune_command() {
+  return {.name = "tune",
+          .group = "Look into a recording",
+          .summary = "which PYTORCH_ALLOC_CONF takes the least memory, by replay",
+          .examples =
+              "tune snapshot.pickle  the best setting, and the line to export\n"
+              "tune snapshot.pickle --limit 16GiB  one that fits\n"
+              "tune snapshot.pickle --without expandable_segments  where those cannot be used\n"
+              "tune train.pickle eval.pickle  one setting for both",
+          .add = add};
+}
+
+}  // namespace headroom::cli

@@ -1,0 +1,48 @@
+// `headroom tune`, in steps that tests can take one by one: search, then draw what was found or
+// write it as JSON.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headroom/replay/tune.h"
+#include "headroom/trace/trace.h"
+
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+struct TuneQuestion {
+  std::vector<std::string> paths{};
+  replay::TuneOptions options{};
+};
+
+// One history that was replayed: a device of a file.
+struct TunedHistory {
+  std::string name{};  // the file's, with the device where it has several
+  std::uint64_t allocs = 0;
+  std::uint64_t peak_live = 0;
+  std::uint64_t failures = 0;  // recorded ones
+};
+
+struct TuneReport {
+  TuneQuestion question{};
+  std::vector<TunedHistory> histories{};
+  memory::PyTorchVersion version{};
+  bool is_version_known = false;
+  replay::TuneResult result{};
+};
+
+// Throws Error where no recording has a history to replay.
+[[nodiscard]] TuneReport search_settings(std::span<const trace::Trace> traces,
+                                         const TuneQuestion& question,
+                                         const Context& context);
+
+[[nodiscard]] std::string draw_tune(const TuneReport& report, const Context& context);
+
+// Follows docs/format/tune.schema.json.
+[[nodiscard]] std::string tune_json(const TuneReport& report);
+
+}  // namespace headroom::cli

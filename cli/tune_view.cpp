@@ -1,0 +1,249 @@
+// What `headroom tune` prints: the best settings as bars, and the line to export.
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/report/bar.h"
+#include "headroom/report/numbers.h"
+#include "headroom/report/text.h"
+
+#include "cli/commands.h"
+#include "cli/trace_input.h"
+#include "cli/tune.h"
+
+namespace headroom::cli {
+namespace {
+
+using replay::Candidate;
+using report::Terminal;
+using report::Tone;
+
+constexpr int kIndent = 2;
+constexpr std::size_t kOthers = 4;  // shown beside the best
+
+std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
+
+double saved_share(const Candidate& one, const Candidate& current) {
+  if (current.peak_reserved == 0) return 0;
+  return 1 - static_cast<double>(one.peak_reserved) / static_cast<double>(current.peak_reserved);
+}
+
+std::string conf_text(const Candidate& one) {
+  return one.conf.empty() ? "the factory settings" : report::printable(one.conf);
+}
+
+std::string version_text(memory::PyTorchVersion version) {
+  return fmt::format("PyTorch {}.{}", version.major, version.minor);
+}
+
+// --- What was replayed ---------------------------------------------------------------------------
+
+std::string heading(const TuneReport& report, const Terminal& terminal) {
+  std::string out;
+  for (const TunedHistory& one : report.histories) {
+    const std::string facts = fmt::format("{} allocations, {} live at the peak",
+                                          format_count(one.allocs),
+                                          format_bytes(one.peak_live));
+    const std::string name = report::printable(one.name);
+    const bool fits =
+        report::display_width(name) + kIndent + report::display_width(facts) <= terminal.width;
+    out += report::styled(report::shorten(name, terminal.width, terminal), Tone::kStrong, terminal);
+    out += fits ? "  " + facts + "\n" : "\n" + report::wrapped(facts, kIndent, terminal.width);
+  }
+  const replay::TuneOptions& options = report.question.options;
+  std::string how = fmt::format("Replayed under {} settings, as {}{} decides",
+                                format_count(report.result.tried),
+                                version_text(report.version),
+                                report.is_version_known ? "" : " (a guess; --pytorch says)");
+  if (options.limit_bytes) {
+    how += fmt::format(", within a limit of {}", format_bytes(*options.limit_bytes));
+  } else if (report.result.has_limit) {
+    how += ", within the recorded limit";
+  }
+  if (options.card_bytes) how += fmt::format(", on {}", format_bytes(*options.card_bytes));
+  return out + report::wrapped(how + ".", 0, terminal.width);
+}
+
+// --- The bars ------------------------------------------------------------------------------------
+
+std::string outcome(const Candidate& one, const Candidate& current) {
+  if (!one.fits) return fmt::format("out of memory after {}", percent(one.served));
+  std::string text = pad(format_bytes(one.peak_reserved), 9, report::Align::kRight);
+  if (current.fits) {
+    const double saved = saved_share(one, current);
+    // No sign where it rounds to nothing.
+    if (saved >= 0.0005 || saved <= -0.0005) text += fmt::format("  {:+.1f} %", -saved * 100);
+  }
+  if (one.retries > 0) {
+    text += fmt::format("  {} {}", one.retries, one.retries == 1 ? "retry" : "retries");
+  }
+  return text;
+}
+
+std::string bar_text(const Candidate& one,
+                     const TuneReport& report,
+                     std::string_view title,
+                     std::uint64_t longest,
+                     const Terminal& terminal) {
+  constexpr int kOutcomeWidth = 34;
+  const int width = std::max(terminal.width - 2 * kIndent - kOutcomeWidth, 10);
+  const Tone tone = !one.fits ? Tone::kBad : title.empty() ? Tone::kAccent : Tone::kGood;
+  const bool is_current = title == "now";
+  std::string label = conf_text(one);
+  if (!title.empty()) label = fmt::format("{}: {}", title, label);
+  std::string out = report::wrapped(label, kIndent, terminal.width);
+  const double part =
+      longest == 0 ? 0 : static_cast<double>(one.peak_reserved) / static_cast<double>(longest);
+  out += report::repeated(" ", kIndent);
+  out += report::bar(part, width, is_current && one.fits ? Tone::kWarn : tone, terminal);
+  return out + "  " + outcome(one, report.result.current) + "\n";
+}
+
+// Which keys it uses: of settings that differ in values only, one is enough to see.
+int kind_of(const Candidate& one) {
+  const memory::AllocatorConfig factory;
+  const memory::AllocatorConfig& config = one.config;
+  return (config.expandable_segments ? 1 : 0) +
+         (config.max_split_bytes != factory.max_split_bytes ? 2 : 0) +
+         (config.large_segment_bytes != factory.large_segment_bytes ? 4 : 0) +
+         (config.roundup_power2_divisions != factory.roundup_power2_divisions ? 8 : 0) +
+         (config.garbage_collection_threshold != factory.garbage_collection_threshold ? 16 : 0);
+}
+
+std::vector<const Candidate*> others(const replay::TuneResult& result) {
+  std::vector<const Candidate*> out;
+  std::vector<int> kinds{kind_of(result.best), kind_of(result.current)};
+  for (const Candidate& one : result.candidates) {
+    if (out.size() == kOthers) break;
+    if (one.fits != result.best.fits || !is_better(one, result.current)) break;
+    if (std::ranges::find(kinds, kind_of(one)) != kinds.end()) continue;
+    kinds.push_back(kind_of(one));
+    out.push_back(&one);
+  }
+  return out;
+}
+
+std::string bars(const TuneReport& report, const Terminal& terminal) {
+  const replay::TuneResult& result = report.result;
+  const std::vector<const Candidate*> rest = others(result);
+  std::uint64_t longest = std::max(result.current.peak_reserved, result.best.peak_reserved);
+  for (const Candidate* one : rest) longest = std::max(longest, one->peak_reserved);
+  std::string out = "\n" + report::styled("reserved at the peak", Tone::kStrong, terminal) + "\n";
+  out += bar_text(result.current, report, "now", longest, terminal);
+  if (result.best.conf != result.current.conf) {
+    out += bar_text(result.best, report, "best", longest, terminal);
+  }
+  for (const Candidate* one : rest) out += bar_text(*one, report, "", longest, terminal);
+  return out;
+}
+
+// --- What to do ----------------------------------------------------------------------------------
+
+std::string exports(const Candidate& best) {
+  const std::string word = shell_word(best.conf);
+  return fmt::format(
+      "  export PYTORCH_ALLOC_CONF={0}\n"
+      "  export PYTORCH_CUDA_ALLOC_CONF={0}   # the name before 2.10\n",
+      word);
+}
+
+std::string advice(const TuneReport& report, const Terminal& terminal) {
+  const replay::TuneResult& result = report.result;
+  const Candidate& best = result.best;
+  if (result.is_current_best()) {
+    return report::styled("Nothing to change.", Tone::kGood, terminal) + "\n" +
+           report::wrapped(fmt::format("No other setting saves {} of what it takes now.",
+                                       percent(replay::kWorthAPart)),
+                           kIndent,
+                           terminal.width);
+  }
+  std::string what;
+  if (best.conf.empty()) {
+    what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF: the factory settings are best.\n";
+  } else {
+    what = "Set one of these before the program starts:\n" + exports(best);
+  }
+  std::string effect;
+  if (!result.current.fits) {
+    effect =
+        fmt::format("It then fits: {} are reserved at the peak.", format_bytes(best.peak_reserved));
+  } else {
+    effect = fmt::format("Saves {} of {} reserved at the peak, {}.",
+                         format_bytes(result.saved_bytes()),
+                         format_bytes(result.current.peak_reserved),
+                         percent(saved_share(best, result.current)));
+  }
+  return what + report::wrapped(effect, kIndent, terminal.width);
+}
+
+std::string no_fit(const TuneReport& report, const Terminal& terminal) {
+  std::uint64_t live = 0;
+  for (const TunedHistory& one : report.histories) live = std::max(live, one.peak_live);
+  const Candidate& best = report.result.best;
+  const std::string text = fmt::format(
+      "The one that gets furthest, {}, serves {} of the traffic. {} are live at the "
+      "peak: no setting makes that less.",
+      conf_text(best),
+      percent(best.served),
+      format_bytes(live));
+  return report::styled("No setting fits.", Tone::kBad, terminal) + "\n" +
+         report::wrapped(text, kIndent, terminal.width);
+}
+
+std::string note(std::string_view text, const Terminal& terminal) {
+  constexpr int kColumn = 6;
+  return report::styled("note", Tone::kWarn, terminal) + "  " +
+         report::wrapped(text, kColumn, terminal.width).substr(kColumn);
+}
+
+std::string notes(const TuneReport& report, const Terminal& terminal) {
+  const replay::TuneResult& result = report.result;
+  const Candidate& best = result.best;
+  std::string out;
+  if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !report.is_version_known) {
+    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --pytorch 2.10.",
+                terminal);
+  }
+  if (best.peak_reserved_low != best.peak_reserved_high) {
+    out += note(fmt::format("Between {} and {}, by where the driver places segments.",
+                            format_bytes(best.peak_reserved_low),
+                            format_bytes(best.peak_reserved_high)),
+                terminal);
+  }
+  const bool has_failures = std::ranges::any_of(
+      report.histories, [](const TunedHistory& one) { return one.failures > 0; });
+  if (has_failures) {
+    out += note(
+        "The recording has a request that failed: what its program would have asked for "
+        "past it is not known.",
+        terminal);
+  }
+  return out;
+}
+
+std::string next_text(const TuneReport& report, const Context& context) {
+  const std::string file = shell_word(report.question.paths.front());
+  const Candidate& best = report.result.best;
+  if (!best.fits && find_command("doctor") != nullptr) {
+    return context.next("doctor " + file, "what holds the memory");
+  }
+  if (best.config.expandable_segments && report.result.best_without_expandable) {
+    return context.next(fmt::format("tune {} --without expandable_segments", file),
+                        "where those cannot be used");
+  }
+  return context.next("info " + file, "who holds what is left");
+}
+
+}  // namespace
+
+std::string draw_tune(const TuneReport& report, const Context& context) {
+  const Terminal& terminal = context.out;
+  std::string out = heading(report, terminal) + bars(report, terminal) + "\n";
+  out += report.result.best.fits ? advice(report, terminal) : no_fit(report, terminal);
+  out += notes(report, terminal);
+  return out + "\n" + next_text(report, context);
+}
+
+}  // namespace headroom::cli
