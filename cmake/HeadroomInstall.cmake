@@ -26,6 +26,7 @@ foreach(tier embed analyse run)
 endforeach()
 if(HEADROOM_BUILD_CLI)
   install(TARGETS headroom_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/samples DESTINATION ${CMAKE_INSTALL_DATADIR}/headroom)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -15,6 +15,7 @@ set(HEADROOM_TRACE_SOURCES
   file_recorder.cpp
   format_error.cpp
   groups.cpp
+  growth.cpp
   histograms.cpp
   history.cpp
   hrt_reader.cpp
@@ -58,6 +59,7 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
+  iterations.cpp
   lifetimes.cpp
   pickle_reader.cpp
   pickle_writer.cpp
@@ -78,11 +80,13 @@ set(HEADROOM_TRACE_HEADERS
   file_recorder.h
   format_error.h
   groups.h
+  growth.h
   histograms.h
   history.h
   hrt_reader.h
   hrt_writer.h
   index.h
+  iterations.h
   lifetimes.h
   pickle_reader.h
   pickle_writer.h

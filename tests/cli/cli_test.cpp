@@ -96,7 +96,10 @@ TEST(Cli, AnArgumentCannotBreakTheLine) {
 }
 
 TEST(Cli, AFileAloneAsksForTheDoctor) {
-  expect_complaint(run({HEADROOM_BINARY}), 1, "'doctor', which is not in this version");
+  expect_complaint(run({HEADROOM_BINARY}), 1, HEADROOM_BINARY);
+  const auto done = run({HEADROOM_SOURCE_DIR "/samples/leak_loss.pickle.zst"});
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_THAT(done.out, HasSubstr("\nleak: "));
 }
 
 TEST(Cli, SaysThatItCouldNotWrite) {
