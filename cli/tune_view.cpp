@@ -143,10 +143,8 @@ std::string bars(const TuneReport& report, const Terminal& terminal) {
 
 std::string exports(const Candidate& best) {
   const std::string word = shell_word(best.conf);
-  return fmt::format(
-      "  export PYTORCH_ALLOC_CONF={0}\n"
-      "  export PYTORCH_CUDA_ALLOC_CONF={0}   # the name before 2.10\n",
-      word);
+  return "  export PYTORCH_ALLOC_CONF=" + word + "\n  export PYTORCH_CUDA_ALLOC_CONF=" + word +
+         "\n";
 }
 
 std::string advice(const TuneReport& report, const Terminal& terminal) {
@@ -161,10 +159,13 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   }
   std::string what;
   if (best.conf.empty()) {
-    what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF: the factory settings are best.\n";
+    what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF.\n";
   } else {
-    what = "Set this before the program starts; before PyTorch 2.10 the second name counts:\n" +
-           exports(best);
+    what = report::wrapped(
+        "Set this before the program starts; before PyTorch 2.10 the second name counts:",
+        0,
+        terminal.width);
+    what += exports(best);
   }
   std::string effect;
   if (!result.current.fits) {
