@@ -9,6 +9,7 @@
 #include "headroom/report/table.h"
 
 #include "cli/bench_alloc.h"
+#include "cli/bench_replay.h"
 #include "cli/commands.h"
 
 namespace headroom::cli {
@@ -17,6 +18,7 @@ namespace {
 struct BenchQuestion {
   std::string what = "alloc";
   AllocBenchOptions alloc{};
+  std::vector<std::string> recordings{};
 };
 
 nlohmann::json to_json(const Spread& spread) {
@@ -67,7 +69,18 @@ std::string draw(const AllocBench& bench, const Context& context) {
   return text + "\n" + context.next("bench alloc --json", "the same for a script");
 }
 
+ExitCode run_replay(const BenchQuestion& question, const Context& context) {
+  const auto cases = bench_replay(
+      {.paths = question.recordings, .rounds = question.alloc.rounds}, context);
+  context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
+  return ExitCode::kDone;
+}
+
 ExitCode run(const BenchQuestion& question, const Context& context) {
+  if (question.what == "replay") return run_replay(question, context);
+  if (!question.recordings.empty()) {
+    throw UsageError("bench alloc reads no recordings; did you mean bench replay?");
+  }
   const AllocBench bench =
       bench_alloc(question.alloc, [&](std::string_view line) { context.progress(line); });
   context.print(context.is_json ? bench_json(bench) : draw(bench, context));
@@ -76,7 +89,9 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
 
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc")->check(CLI::IsMember({"alloc"}));
+  app.add_option("what", question->what, "What to measure: alloc or replay")
+      ->check(CLI::IsMember({"alloc", "replay"}));
+  app.add_option("recordings", question->recordings, "For replay; else the samples");
   app.add_option("--threads", question->alloc.threads, "How many threads, one case each")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
@@ -95,7 +110,8 @@ Command bench_command() {
           .summary = "measure side by side, in one run",
           .examples =
               "bench alloc  our allocators beside malloc and mimalloc\n"
-              "bench alloc --threads 1 --json  one thread, for a script",
+              "bench alloc --threads 1 --json  one thread, for a script\n"
+              "bench replay  the sample recordings, under each policy",
           .add = add};
 }
 

@@ -7,6 +7,7 @@ namespace headroom::cli {
 std::span<const Command> commands() {
   static const std::vector<Command> all{demo_command(),
                                         info_command(),
+                                        replay_command(),
                                         tune_command(),
                                         convert_command(),
                                         devices_command(),

@@ -23,6 +23,7 @@ namespace headroom::cli {
 [[nodiscard]] Command demo_command();
 [[nodiscard]] Command devices_command();
 [[nodiscard]] Command info_command();
+[[nodiscard]] Command replay_command();
 [[nodiscard]] Command tune_command();
 
 }  // namespace headroom::cli

@@ -70,7 +70,10 @@ void add_globals(CLI::App& app, Globals& globals) {
       ->group(kGroup);
   app.add_flag("-v,--verbose", globals.verbosity, "say more; may be repeated")->group(kGroup);
   app.add_flag("-h,--help", globals.wants_help, "this text")->group(kGroup);
-  app.add_flag("--version", globals.wants_version, "the version")->group(kGroup);
+  // A command may have a --version of its own: the release of PyTorch that it is asked about.
+  if (app.get_option_no_throw("--version") == nullptr) {
+    app.add_flag("--version", globals.wants_version, "the version")->group(kGroup);
+  }
 }
 
 Context make_context(const Globals& globals, std::string called) {

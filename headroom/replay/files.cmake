@@ -1,4 +1,5 @@
 set(HEADROOM_REPLAY_SOURCES
+  async_pool_model.cpp
   cards.cpp
   internal/checked_run.cpp
   internal/compiler.cpp
@@ -9,13 +10,16 @@ set(HEADROOM_REPLAY_SOURCES
   internal/trial.cpp
   internal/tune_space.cpp
   player.cpp
+  policy.cpp
   program.cpp
   tune.cpp
   verify.cpp
   waste.cpp)
 set(HEADROOM_REPLAY_HEADERS
+  async_pool_model.h
   cards.h
   player.h
+  policy.h
   program.h
   tune.h
   verify.h

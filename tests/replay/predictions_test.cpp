@@ -1,5 +1,6 @@
 // What replay predicts for other settings, against what PyTorch itself measured for the same
 // programs: measured.json has the peaks, and whether a run survived a limit.
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "headroom/replay/async_pool_model.h"
 #include "headroom/replay/player.h"
 
 #include "tests/trace/samples.h"
@@ -73,6 +75,24 @@ TEST(Predictions, PeaksArePyTorchsWithinHalfAPercent) {
     ++rows;
   }
   EXPECT_GE(rows, 24);
+}
+
+// Named a model, and no better than one.
+TEST(Predictions, TheModelOfTheDriversPoolIsNear) {
+  int rows = 0;
+  const nlohmann::json all = measured();
+  for (const auto& row : all.at("rows")) {
+    if (row.at("conf") != "backend:cudaMallocAsync" || !row.at("ok").get<bool>()) continue;
+    const auto name = row.at("name").get<std::string>();
+    const AsyncPoolResult result = model_async_pool(program_of(name));
+    const auto truth = row.at("peak_reserved").get<double>();
+    const double off = static_cast<double>(result.peak_reserved) / truth - 1;
+    std::printf("%s: %+.2f %%, grown %lu\n", name.c_str(), off * 100, result.grown);
+    EXPECT_LE(std::abs(off), name == "gnn_sampled" ? 0.25 : 0.10) << name;
+    EXPECT_EQ(result.peak_allocated, row.at("peak_alloc").get<std::uint64_t>()) << name;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 4);
 }
 
 TEST(Predictions, SurvivalUnderALimit) {

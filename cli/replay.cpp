@@ -1,0 +1,226 @@
+#include "cli/replay.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/replay/cards.h"
+#include "headroom/trace/device_name.h"
+
+#include "cli/commands.h"
+#include "cli/decisions.h"
+#include "cli/trace_input.h"
+
+namespace headroom::cli {
+namespace {
+
+using replay::Policy;
+using replay::PolicyKind;
+using replay::Program;
+
+constexpr std::size_t kTimelineSamples = 240;
+
+Policy with_conf(std::string conf) {
+  return {.kind = PolicyKind::kSettings,
+          .name = "pytorch:" + (conf.empty() ? std::string("default") : conf),
+          .conf = std::move(conf)};
+}
+
+// As recorded, and the settings that people compare first.
+std::vector<Policy> usual_policies(const Program& program) {
+  std::vector<Policy> all{Policy{}};
+  const memory::AllocatorConfig factory{};
+  const bool is_factory = memory::to_string(program.config) == memory::to_string(factory);
+  if (!is_factory) all.push_back(with_conf(""));
+  if (!program.config.expandable_segments) all.push_back(with_conf("expandable_segments:True"));
+  all.push_back({.kind = PolicyKind::kAsyncPool, .name = "cudaMallocAsync"});
+  return all;
+}
+
+DeviceReplay replay_device(const trace::Trace& trace,
+                           const trace::DeviceTrace& device,
+                           const ReplayQuestion& question,
+                           DecisionLog* log,
+                           const Context& context) {
+  DeviceReplay out{
+      .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
+  context.progress(out.name + ": putting the history together");
+  out.program = replay::compile(trace,
+                                device,
+                                {.version = question.version,
+                                 .card_bytes = question.card_bytes,
+                                 .limit_bytes = question.verifies ? question.limit_bytes
+                                                                  : std::nullopt});
+  const std::vector<Policy> policies =
+      question.policies.empty() ? usual_policies(out.program) : question.policies;
+  for (const Policy& policy : policies) {
+    context.progress(fmt::format("{}: {}", out.name, policy.name));
+    out.results.push_back(replay::run_policy(out.program,
+                                             policy,
+                                             {.version = question.version,
+                                              .card_bytes = question.card_bytes,
+                                              .limit_bytes = question.limit_bytes,
+                                              .verifies = question.verifies,
+                                              .finds_smallest_limit = question.finds_smallest_limit,
+                                              .timeline_samples = kTimelineSamples,
+                                              .sink = log}));
+  }
+  context.progress("");
+  return out;
+}
+
+void check(const ReplayQuestion& question, std::size_t devices) {
+  if (!question.decisions_path.empty()) {
+    if (question.policies.size() != 1) {
+      throw UsageError("-o writes the decisions of one policy; name it with one --policy");
+    }
+    if (question.policies[0].kind == PolicyKind::kAsyncPool) {
+      throw UsageError("-o: a model decides nothing; name a policy of pytorch");
+    }
+    if (devices > 1) {
+      throw UsageError("-o writes the decisions on one device, and this recording has " +
+                       std::to_string(devices));
+    }
+  }
+  if (!question.verifies || question.policies.empty()) return;
+  const bool compares = std::ranges::any_of(
+      question.policies, [](const Policy& p) { return p.kind == PolicyKind::kAsRecorded; });
+  if (!compares) {
+    throw UsageError("--verify compares with what was recorded; add --policy pytorch");
+  }
+}
+
+bool is_bad_news(const replay::PolicyResult& result) {
+  if (result.verification) return !result.verification->is_exact();
+  return !result.result.fits;
+}
+
+}  // namespace
+
+ReplayReport replay_all(const trace::Trace& trace,
+                        const ReplayQuestion& question,
+                        const Context& context) {
+  const auto devices = replay::replayable(trace);
+  if (devices.empty()) {
+    throw Error(question.path +
+                ": no history to replay; record one with "
+                "torch.cuda.memory._record_memory_history() before the run");
+  }
+  check(question, devices.size());
+  ReplayReport report{.path = question.path, .question = question};
+  DecisionLog log;
+  DecisionLog* const used = question.decisions_path.empty() ? nullptr : &log;
+  for (const trace::DeviceTrace* device : devices) {
+    report.devices.push_back(replay_device(trace, *device, question, used, context));
+  }
+  if (used != nullptr) log.write(question.decisions_path);
+  return report;
+}
+
+ExitCode verdict(const ReplayReport& report) {
+  for (const DeviceReplay& device : report.devices) {
+    if (std::ranges::any_of(device.results, is_bad_news)) return ExitCode::kBadNews;
+  }
+  return ExitCode::kDone;
+}
+
+namespace {
+
+struct ReplayWords {
+  std::string path;
+  std::vector<std::string> policies;
+  std::string version;
+  std::string card;
+  std::string limit;
+  bool verifies = false;
+  bool finds_smallest_limit = false;
+  std::string decisions_path;
+};
+
+std::optional<std::uint64_t> read_size(const std::string& text, const char* option) {
+  if (text.empty()) return std::nullopt;
+  const auto bytes = parse_bytes(text);
+  if (!bytes) throw UsageError(fmt::format("{}: {}", option, bytes.error()));
+  if (*bytes == 0) throw UsageError(fmt::format("{}: 0 bytes hold nothing", option));
+  return *bytes;
+}
+
+ReplayQuestion read(const ReplayWords& words) {
+  ReplayQuestion question{.path = words.path,
+                          .limit_bytes = read_size(words.limit, "--limit"),
+                          .verifies = words.verifies,
+                          .finds_smallest_limit = words.finds_smallest_limit,
+                          .decisions_path = words.decisions_path};
+  for (const std::string& text : words.policies) {
+    auto policy = replay::parse_policy(text);
+    if (!policy) throw UsageError("--policy: " + policy.error());
+    question.policies.push_back(*std::move(policy));
+  }
+  if (!words.version.empty()) {
+    const auto version = memory::parse_pytorch_version(words.version);
+    if (!version) throw UsageError("--version: " + version.error());
+    question.version = *version;
+  }
+  if (!words.card.empty()) {
+    question.card_bytes = replay::parse_card(words.card);
+    if (!question.card_bytes) {
+      throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
+                                   words.card,
+                                   replay::card_names()));
+    }
+  }
+  return question;
+}
+
+ExitCode run(const ReplayWords& words, const Context& context) {
+  const ReplayQuestion question = read(words);
+  const trace::TraceFile file = read_input(question.path, context);
+  try {
+    const ReplayReport report = replay_all(file.trace, question, context);
+    context.print(context.is_json ? replay_json(report) : draw(report, context));
+    return verdict(report);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+RunFunction add(CLI::App& app) {
+  auto words = std::make_shared<ReplayWords>();
+  app.add_option("trace", words->path, "A PyTorch snapshot, or a recording of ours")->required();
+  app.add_option("--policy",
+                 words->policies,
+                 "pytorch (as recorded), pytorch:default, pytorch:CONF or cudaMallocAsync (a "
+                 "model); several times to compare")
+      ->allow_extra_args(false);
+  app.add_option("--limit", words->limit, "Bytes that may be reserved, such as 12GiB");
+  app.add_option("--card",
+                 words->card,
+                 "The device's size: h200, h100, a100-80, a100-40, rtx4090, ... or bytes");
+  app.add_option("--version", words->version, "The PyTorch release to decide as, such as 2.11");
+  app.add_flag("--verify", words->verifies, "Compare every decision with the recorded one");
+  app.add_flag("--smallest-limit",
+               words->finds_smallest_limit,
+               "Find the least limit the traffic survives");
+  app.add_option("-o,--output", words->decisions_path, "Write the decisions as CSV");
+  return [words](const Context& context) { return run(*words, context); };
+}
+
+}  // namespace
+
+Command replay_command() {
+  return {.name = "replay",
+          .group = "Look into a recording",
+          .summary = "run a recording again under other settings, without a GPU",
+          .examples =
+              "replay run.pickle  as recorded, beside the usual settings\n"
+              "replay run.pickle --verify --policy pytorch  is every address PyTorch's?\n"
+              "replay run.pickle --policy pytorch:max_split_size_mb:128 --limit 16GiB\n"
+              "replay run.pickle --smallest-limit --json  for a script",
+          .add = add};
+}
+
+}  // namespace headroom::cli

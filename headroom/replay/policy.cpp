@@ -1,0 +1,182 @@
+#include "headroom/replay/policy.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "headroom/base/error.h"
+#include "headroom/replay/async_pool_model.h"
+
+namespace headroom::replay {
+namespace {
+
+constexpr std::string_view kPyTorch = "pytorch";
+
+memory::AllocatorConfig config_of(const Policy& policy, memory::PyTorchVersion version) {
+  auto parsed = memory::parse_config(
+      policy.conf, {.dialect = memory::ConfigDialect::kStrict, .version = version});
+  if (!parsed) throw InvalidArgument(policy.name + ": " + parsed.error());
+  return std::move(parsed->config);
+}
+
+// What the recording had, where it says so: its share of the card, or what a failure tells.
+std::optional<std::uint64_t> recorded_limit(const Program& program, std::uint64_t card) {
+  if (program.limit.fraction) {
+    return static_cast<std::uint64_t>(*program.limit.fraction * static_cast<double>(card));
+  }
+  return program.limit.floor_bytes;
+}
+
+class PolicyRun {
+ public:
+  PolicyRun(const Program& program, const Policy& policy, const PolicyOptions& options)
+      : program_(program),
+        options_(options),
+        version_(options.version.value_or(program.version)),
+        card_(options.card_bytes.value_or(kDefaultCardBytes)) {
+    out_.policy = policy;
+    out_.version = version_;
+    out_.card_bytes = card_;
+  }
+
+  PolicyResult run() {
+    switch (out_.policy.kind) {
+      case PolicyKind::kAsRecorded:
+        run_as_recorded();
+        break;
+      case PolicyKind::kSettings:
+        run_settings();
+        break;
+      case PolicyKind::kAsyncPool:
+        run_model();
+        break;
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // With the driver's recorded answers, unless the question is what would have been otherwise.
+  void run_as_recorded() {
+    const bool is_otherwise = (options_.limit_bytes || options_.card_bytes) && !options_.verifies;
+    ReplayOptions replay_options = as_recorded(program_, card_);
+    replay_options.version = version_;
+    if (is_otherwise) {
+      set_bounds(replay_options);
+      predict(replay_options);
+      return;
+    }
+    Verification v = verify(program_,
+                            {.version = options_.version,
+                             .card_bytes = options_.card_bytes,
+                             .limit_bytes = options_.limit_bytes,
+                             .sink = options_.sink,
+                             .timeline_samples = options_.timeline_samples});
+    out_.result = v.result;
+    out_.version = v.version;
+    out_.card_bytes = v.card_bytes;
+    out_.limit_bytes = v.limit_bytes;
+    replay_options.version = v.version;
+    replay_options.card_bytes = v.card_bytes;
+    if (options_.verifies) out_.verification = std::move(v);
+    find_smallest(replay_options);
+  }
+
+  void run_settings() {
+    ReplayOptions replay_options{.config = config_of(out_.policy, version_),
+                                 .version = version_,
+                                 .card_bytes = card_};
+    if (program_.failures > 0) replay_options.limit_bytes = recorded_limit(program_, card_);
+    set_bounds(replay_options);
+    predict(replay_options);
+  }
+
+  void set_bounds(ReplayOptions& replay_options) const {
+    if (options_.limit_bytes) {
+      replay_options.limit_bytes = options_.limit_bytes;
+      replay_options.outside_bytes = 0;
+    }
+    replay_options.timeline_samples = options_.timeline_samples;
+    replay_options.sink = options_.sink;
+  }
+
+  void predict(const ReplayOptions& replay_options) {
+    out_.result = replay_bounds(program_, replay_options);
+    out_.limit_bytes = replay_options.limit_bytes;
+    const double fraction = replay_options.config.memory_fraction;
+    if (!out_.limit_bytes && fraction != 1.0) {
+      out_.limit_bytes = static_cast<std::uint64_t>(fraction * static_cast<double>(card_));
+    }
+    find_smallest(replay_options);
+  }
+
+  // What the traffic needs does not depend on what it had.
+  void find_smallest(ReplayOptions replay_options) {
+    if (!options_.finds_smallest_limit) return;
+    replay_options.limit_bytes.reset();
+    replay_options.outside_bytes = 0;
+    replay_options.config.memory_fraction = 1.0;
+    out_.smallest = smallest_limit(program_, replay_options);
+  }
+
+  void run_model() {
+    const auto started = std::chrono::steady_clock::now();
+    std::optional<std::uint64_t> limit = options_.limit_bytes;
+    if (!limit && program_.failures > 0) limit = recorded_limit(program_, card_);
+    const AsyncPoolResult model =
+        model_async_pool(program_, std::min(limit.value_or(UINT64_MAX), card_));
+    ReplayResult& result = out_.result;
+    result.events = program_.events;
+    result.allocs = program_.allocs;
+    result.peak_live = model.peak_live;
+    result.peak_allocated = model.peak_allocated;
+    result.peak_reserved = model.peak_reserved;
+    result.peak_reserved_low = model.peak_reserved;
+    result.peak_reserved_high = model.peak_reserved;
+    result.peak_op = model.peak_op;
+    result.calls.device_allocs = model.grown;
+    result.fits = model.fits;
+    result.ooms = model.ooms;
+    result.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    out_.limit_bytes = limit;
+    out_.is_model = true;
+  }
+
+  const Program& program_;
+  const PolicyOptions& options_;
+  memory::PyTorchVersion version_;
+  std::uint64_t card_;
+  PolicyResult out_;
+};
+
+}  // namespace
+
+Result<Policy, std::string> parse_policy(std::string_view text) {
+  if (text == kPyTorch) return Policy{};
+  if (text == "cudaMallocAsync") {
+    return Policy{.kind = PolicyKind::kAsyncPool, .name = std::string(text)};
+  }
+  if (text == "paged" || text.starts_with("paged:")) {
+    return Unexpected(std::string("there is no policy 'paged' yet; "
+                                  "there are pytorch, pytorch:CONF and cudaMallocAsync"));
+  }
+  if (!text.starts_with(std::string(kPyTorch) + ":")) {
+    return Unexpected("there is no policy '" + std::string(text) +
+                      "'; there are pytorch (as recorded), pytorch:default, pytorch:CONF and "
+                      "cudaMallocAsync");
+  }
+  Policy policy{.kind = PolicyKind::kSettings, .name = std::string(text)};
+  policy.conf = text.substr(kPyTorch.size() + 1);
+  if (policy.conf == "default") policy.conf.clear();
+  if (policy.conf == "backend:cudaMallocAsync") policy.kind = PolicyKind::kAsyncPool;
+  // What the newest version refuses, an older one refuses too, but for its sizes.
+  const auto parsed = memory::parse_config(policy.conf, {.version = memory::kPyTorch215});
+  if (!parsed) return Unexpected(policy.name + ": " + parsed.error());
+  return policy;
+}
+
+PolicyResult run_policy(const Program& program, const Policy& policy, const PolicyOptions& options) {
+  return PolicyRun(program, policy, options).run();
+}
+
+}  // namespace headroom::replay

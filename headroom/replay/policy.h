@@ -1,0 +1,63 @@
+// What a recording can be replayed under, by the names that the command line has for it.
+//
+//   pytorch             as recorded
+//   pytorch:default     the factory settings
+//   pytorch:CONF        exactly CONF, as in PYTORCH_CUDA_ALLOC_CONF
+//   cudaMallocAsync     the model of the driver's pool
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "headroom/base/result.h"
+#include "headroom/replay/verify.h"
+
+namespace headroom::replay {
+
+enum class PolicyKind : std::uint8_t { kAsRecorded, kSettings, kAsyncPool };
+
+struct Policy {
+  PolicyKind kind = PolicyKind::kAsRecorded;
+  std::string name = "pytorch";  // as it was written
+  std::string conf{};            // of kSettings
+
+  friend bool operator==(const Policy&, const Policy&) = default;
+};
+
+// The error is a sentence that says what is wrong, and what there is.
+[[nodiscard]] Result<Policy, std::string> parse_policy(std::string_view text);
+
+struct PolicyOptions {
+  std::optional<memory::PyTorchVersion> version{};
+  std::optional<std::uint64_t> card_bytes{};
+  std::optional<std::uint64_t> limit_bytes{};
+  bool verifies = false;  // compares kAsRecorded with the recording
+  bool finds_smallest_limit = false;
+  std::size_t timeline_samples = 0;
+  memory::EventSink* sink = nullptr;
+};
+
+struct PolicyResult {
+  Policy policy{};
+  ReplayResult result{};
+  memory::PyTorchVersion version{};
+  std::uint64_t card_bytes = 0;
+  std::optional<std::uint64_t> limit_bytes{};  // it ran under
+  // Where it was compared.
+  std::optional<Verification> verification{};
+  std::optional<SmallestLimit> smallest{};
+  bool is_model = false;
+};
+
+// Throws InvalidArgument for settings that the version does not read.
+//
+// A limit that is not given is the recorded one for kAsRecorded. Other settings have none, unless
+// the recording has failures: whether those would have been served is then the question, so they
+// get what the recording had.
+[[nodiscard]] PolicyResult run_policy(const Program& program,
+                                      const Policy& policy,
+                                      const PolicyOptions& options = {});
+
+}  // namespace headroom::replay
