@@ -1,13 +1,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "headroom/device/registry.h"
 
 #include "cli/bench_alloc.h"
 #include "cli/bench_device.h"
+#include "cli/bench_replay.h"
 #include "cli/bench_trace.h"
 #include "cli/bench_views.h"
 #include "cli/commands.h"
@@ -22,6 +25,7 @@ struct BenchQuestion {
   AllocBenchOptions alloc{};
   DeviceBenchOptions calls{};
   TraceBenchOptions trace{};
+  std::vector<std::string> recordings{};
 };
 
 ExitCode run_alloc(const BenchQuestion& question,
@@ -60,8 +64,20 @@ ExitCode run_trace(const BenchQuestion& question,
   return ExitCode::kDone;
 }
 
+ExitCode run_replay(const BenchQuestion& question, const Context& context) {
+  const auto cases =
+      bench_replay({.paths = question.recordings, .rounds = question.rounds}, context);
+  context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
+  return ExitCode::kDone;
+}
+
 ExitCode run(const BenchQuestion& question, const Context& context) {
   const auto progress = [&](std::string_view line) { context.progress(line); };
+  if (question.what == "replay") return run_replay(question, context);
+  if (!question.recordings.empty()) {
+    throw UsageError(
+        fmt::format("bench {} reads no recordings; did you mean bench replay?", question.what));
+  }
   if (question.what == "device") return run_device(question, context, progress);
   if (question.what == "trace") return run_trace(question, context, progress);
   return run_alloc(question, context, progress);
@@ -69,8 +85,10 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
 
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc, device or trace")
-      ->check(CLI::IsMember({"alloc", "device", "trace"}));
+  app.add_option("what", question->what, "What to measure: alloc, device, replay or trace")
+      ->check(CLI::IsMember({"alloc", "device", "replay", "trace"}));
+  app.add_option("recordings", question->recordings, "replay: these; else the samples")
+      ->type_name("FILE");
   app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
   app.add_option("--rounds", question->rounds, "Rounds to take the median of")
       ->check(CLI::Range(1, 1000));
@@ -98,6 +116,7 @@ Command bench_command() {
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script\n"
               "bench device  what each call of the device costs, idle and busy\n"
+              "bench replay  the sample recordings, under each policy\n"
               "bench trace  what recording costs, and reading beside Python's pickle",
           .add = add};
 }

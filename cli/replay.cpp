@@ -1,7 +1,9 @@
 #include "cli/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/replay/cards.h"
+#include "headroom/replay/tune.h"
 #include "headroom/trace/device_name.h"
 
 #include "cli/commands.h"
@@ -30,13 +33,37 @@ Policy with_conf(std::string conf) {
           .conf = std::move(conf)};
 }
 
-// As recorded, and the settings that people compare first.
-std::vector<Policy> usual_policies(const Program& program) {
+// The setting that tune() finds, where it is worth having.
+std::optional<std::string> best_setting(const Program& program,
+                                        const ReplayQuestion& question,
+                                        const Context& context) {
+  const replay::TuneOptions options{
+      .limit_bytes = question.limit_bytes,
+      .card_bytes = question.card_bytes,
+      .version = question.version,
+      .progress = [&](const replay::TuneProgress& now) {
+        context.progress(fmt::format("looking for the best setting: {} tried", now.tried));
+      }};
+  const std::array programs{&program};
+  const replay::TuneResult found = replay::tune(programs, options);
+  if (found.is_current_best()) return std::nullopt;
+  return found.best.conf;
+}
+
+// As recorded, the best there is, and the settings that people compare first.
+std::vector<Policy> usual_policies(const Program& program,
+                                   const ReplayQuestion& question,
+                                   const Context& context) {
   std::vector<Policy> all{Policy{}};
+  const std::optional<std::string> best = best_setting(program, question, context);
+  if (best) all.push_back(with_conf(*best));
   const memory::AllocatorConfig factory{};
   const bool is_factory = memory::to_string(program.config) == memory::to_string(factory);
-  if (!is_factory) all.push_back(with_conf(""));
-  if (!program.config.expandable_segments) all.push_back(with_conf("expandable_segments:True"));
+  const std::string expandable = "expandable_segments:True";
+  if (!is_factory && best != "") all.push_back(with_conf(""));
+  if (!program.config.expandable_segments && best != expandable) {
+    all.push_back(with_conf(expandable));
+  }
   all.push_back({.kind = PolicyKind::kAsyncPool, .name = "cudaMallocAsync"});
   return all;
 }
@@ -49,14 +76,15 @@ DeviceReplay replay_device(const trace::Trace& trace,
   DeviceReplay out{
       .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
   context.progress(out.name + ": putting the history together");
-  out.program = replay::compile(trace,
-                                device,
-                                {.version = question.version,
-                                 .card_bytes = question.card_bytes,
-                                 .limit_bytes = question.verifies ? question.limit_bytes
-                                                                  : std::nullopt});
-  const std::vector<Policy> policies =
-      question.policies.empty() ? usual_policies(out.program) : question.policies;
+  out.program =
+      replay::compile(trace,
+                      device,
+                      {.version = question.version,
+                       .card_bytes = question.card_bytes,
+                       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
+  const std::vector<Policy> policies = question.policies.empty()
+                                           ? usual_policies(out.program, question, context)
+                                           : question.policies;
   for (const Policy& policy : policies) {
     context.progress(fmt::format("{}: {}", out.name, policy.name));
     out.results.push_back(replay::run_policy(out.program,
@@ -202,9 +230,8 @@ RunFunction add(CLI::App& app) {
                  "The device's size: h200, h100, a100-80, a100-40, rtx4090, ... or bytes");
   app.add_option("--version", words->version, "The PyTorch release to decide as, such as 2.11");
   app.add_flag("--verify", words->verifies, "Compare every decision with the recorded one");
-  app.add_flag("--smallest-limit",
-               words->finds_smallest_limit,
-               "Find the least limit the traffic survives");
+  app.add_flag(
+      "--smallest-limit", words->finds_smallest_limit, "Find the least limit the traffic survives");
   app.add_option("-o,--output", words->decisions_path, "Write the decisions as CSV");
   return [words](const Context& context) { return run(*words, context); };
 }

@@ -28,7 +28,7 @@ using report::Terminal;
 using report::Tone;
 
 constexpr int kIndent = 2;
-constexpr int kBarWidth = 16;
+constexpr int kBarWidth = 24;
 
 std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
   return fmt::format("{} {}", format_count(count), count == 1 ? one : many);
@@ -112,6 +112,7 @@ std::string driver_text(const PolicyResult& entry) {
   return report::format_duration_ns(entry.result.calls.driver_us * 1e3);
 }
 
+// A line for the name of a policy, which may be long, and one for what came of it.
 std::string table_text(const DeviceReplay& device, const Terminal& terminal) {
   std::uint64_t most = device.program.peak_live;
   for (const PolicyResult& entry : device.results) {
@@ -122,28 +123,36 @@ std::string table_text(const DeviceReplay& device, const Terminal& terminal) {
     return report::bar(
         static_cast<double>(bytes) / static_cast<double>(most), kBarWidth, tone, terminal);
   };
-  report::Table table({{.title = "policy", .fit = Fit::kShrinks},
-                       {.title = "peak reserved"},
+  report::Table table({{.title = "peak reserved"},
                        {.title = "", .align = Align::kRight},
                        {.title = "over live", .align = Align::kRight},
                        {.title = "driver", .align = Align::kRight, .fit = Fit::kDrops},
                        {.title = "retries", .align = Align::kRight, .fit = Fit::kDrops},
                        {.title = "fits"}});
+  std::vector<std::string> titles{""};
   for (const PolicyResult& entry : device.results) {
     const ReplayResult& result = entry.result;
-    table.add_row({policy_title(entry, device.program),
-                   drawn(result.peak_reserved, result.fits ? Tone::kAccent : Tone::kBad),
+    titles.push_back(policy_title(entry, device.program));
+    table.add_row({drawn(result.peak_reserved, result.fits ? Tone::kAccent : Tone::kBad),
                    format_bytes(result.peak_reserved),
                    over_live(result.peak_reserved, result.peak_live),
                    driver_text(entry),
                    entry.is_model ? "" : format_count(result.retries),
                    fits_text(entry, terminal)});
   }
-  table.add_row({"live: what was asked for",
-                 drawn(device.program.peak_live, Tone::kGood),
+  titles.emplace_back("live: the sizes asked for");
+  table.add_row({drawn(device.program.peak_live, Tone::kGood),
                  format_bytes(device.program.peak_live),
                  "1.00"});
-  return table.render(terminal, kIndent);
+  std::string out;
+  const std::vector<std::string> lines = table.lines(terminal, 2 * kIndent);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (!titles[i].empty()) {
+      out += paragraph(report::shorten(titles[i], terminal.width - kIndent, terminal), terminal);
+    }
+    out += lines[i].substr(0, lines[i].find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
 }
 
 std::string bounds_text(const DeviceReplay& device, const Terminal& terminal) {
@@ -201,13 +210,24 @@ std::string failure_text(const PolicyResult& entry, const Program& program, cons
   return text.empty() ? "" : paragraph(report::printable(text), t);
 }
 
-std::string bound_text(const PolicyResult& entry, const Terminal& terminal) {
-  if (!entry.limit_bytes) return "";
-  return paragraph(fmt::format("{}: under a limit of {} on a card of {}.",
-                               report::printable(entry.policy.name),
-                               format_bytes(*entry.limit_bytes),
-                               format_bytes(entry.card_bytes)),
-                   terminal);
+// What the policies ran under; one line where it is the same for all.
+std::string bound_text(const DeviceReplay& device, const Terminal& terminal) {
+  const auto line = [&](std::string_view who, const PolicyResult& entry) {
+    return paragraph(fmt::format("{} under a limit of {} on a card of {}.",
+                                 who,
+                                 format_bytes(*entry.limit_bytes),
+                                 format_bytes(entry.card_bytes)),
+                     terminal);
+  };
+  const std::vector<PolicyResult>& all = device.results;
+  const bool are_same = std::ranges::all_of(
+      all, [&](const PolicyResult& entry) { return entry.limit_bytes == all[0].limit_bytes; });
+  if (are_same) return all[0].limit_bytes ? line("All", all[0]) : "";
+  std::string out;
+  for (const PolicyResult& entry : all) {
+    if (entry.limit_bytes) out += line(report::printable(entry.policy.name) + ":", entry);
+  }
+  return out;
 }
 
 // --- Verification --------------------------------------------------------------------------------
@@ -225,8 +245,10 @@ std::string mismatch_text(const replay::Mismatch& mismatch, const Terminal& term
                                           format_count(mismatch.event)),
                               terminal);
   out += paragraph("PyTorch: " + mismatch.recorded, terminal);
-  out += paragraph("here:    " + mismatch.ours, terminal);
-  for (const std::string& line : mismatch.free_blocks) out += paragraph("  " + line, terminal);
+  out += paragraph("Here: " + mismatch.ours, terminal);
+  for (const std::string& line : mismatch.free_blocks) {
+    out += report::wrapped(line, 2 * kIndent, terminal.width);
+  }
   return out;
 }
 
@@ -291,9 +313,8 @@ std::string curve_text(const DeviceReplay& device, const Terminal& terminal) {
 std::string device_text(const DeviceReplay& device, const Terminal& terminal) {
   std::string out = recorded_text(device, terminal) + odd_text(device.program, terminal) + "\n";
   out += table_text(device, terminal);
-  std::string notes = bounds_text(device, terminal);
+  std::string notes = bound_text(device, terminal) + bounds_text(device, terminal);
   for (const PolicyResult& entry : device.results) {
-    notes += bound_text(entry, terminal);
     notes += failure_text(entry, device.program, terminal);
     notes += limit_text(entry, terminal);
   }

@@ -59,7 +59,7 @@ TuneQuestion question_of(const Typed& typed) {
   }
   if (!typed.version.empty()) {
     const auto version = memory::parse_pytorch_version(typed.version);
-    if (!version) throw UsageError(fmt::format("--pytorch: {}", version.error()));
+    if (!version) throw UsageError(fmt::format("--version: {}", version.error()));
     options.version = *version;
   }
   for (const std::string& key : typed.without) check_key(key);
@@ -112,8 +112,9 @@ RunFunction add(CLI::App& app) {
          "--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
       ->type_name("CARD")
       ->group(kGroup);
-  app.add_option(
-         "--pytorch", typed->version, "the release that will run it, as 2.11; else inferred")
+  app.add_option("--version,--pytorch",
+                 typed->version,
+                 "the release that will run it, as 2.11; else inferred")
       ->type_name("VERSION")
       ->group(kGroup);
   app.add_option("--without", typed->without, "a key to leave alone; may be repeated")

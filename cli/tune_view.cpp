@@ -143,10 +143,8 @@ std::string bars(const TuneReport& report, const Terminal& terminal) {
 
 std::string exports(const Candidate& best) {
   const std::string word = shell_word(best.conf);
-  return fmt::format(
-      "  export PYTORCH_ALLOC_CONF={0}\n"
-      "  export PYTORCH_CUDA_ALLOC_CONF={0}   # the name before 2.10\n",
-      word);
+  return "  export PYTORCH_ALLOC_CONF=" + word + "\n  export PYTORCH_CUDA_ALLOC_CONF=" + word +
+         "\n";
 }
 
 std::string advice(const TuneReport& report, const Terminal& terminal) {
@@ -161,10 +159,13 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   }
   std::string what;
   if (best.conf.empty()) {
-    what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF: the factory settings are best.\n";
+    what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF.\n";
   } else {
-    what = "Set this before the program starts; before PyTorch 2.10 the second name counts:\n" +
-           exports(best);
+    what = report::wrapped(
+        "Set this before the program starts; before PyTorch 2.10 the second name counts:",
+        0,
+        terminal.width);
+    what += exports(best);
   }
   std::string effect;
   if (!result.current.fits) {
@@ -205,10 +206,10 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   std::string out;
   const bool is_told = report.question.options.version.has_value();
   if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !is_told) {
-    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --pytorch 2.10.",
+    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --version 2.10.",
                 terminal);
   } else if (report.version < memory::kPyTorch211 && !is_told) {
-    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --pytorch 2.11 tries it.",
+    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --version 2.11 tries it.",
                 terminal);
   }
   if (best.peak_reserved_low != best.peak_reserved_high) {

@@ -62,6 +62,7 @@ TEST(CliGolden, Help) {
   expect_golden("help.txt", run({"--help"}).out);
   expect_golden("help-demo.txt", run({"demo", "--help"}).out);
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
+  expect_golden("help-tune.txt", run({"tune", "--help"}).out);
   expect_golden("help-info.txt", run({"info", "--help"}).out);
   expect_golden("help-convert.txt", run({"convert", "--help"}).out);
 }

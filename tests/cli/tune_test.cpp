@@ -216,7 +216,7 @@ TEST_F(TuneCommand, WrongWordsAreExplained) {
       {{"--without", "backend"}, "what is: expandable_segments"},
       {{"--limit", "much"}, "--limit: "},
       {{"--card", "voodoo2"}, "neither a size such as 24GiB nor one of"},
-      {{"--pytorch", "new"}, "--pytorch: "}};
+      {{"--version", "new"}, "--version: "}};
   for (const auto& [words, complaint] : cases) {
     std::vector<std::string> arguments{"tune", snapshot_};
     arguments.insert(arguments.end(), words.begin(), words.end());

@@ -66,7 +66,7 @@ TEST(Waste, AddsUpAtAnyOpOfAnyTraffic) {
                                    .steps = 1500,
                                    .streams = streams,
                                    .hold = streams > 1 ? 0.2 : 0};
-      const trace::Trace trace = record_traffic(traffic, random()).trace();
+      const trace::Trace trace = record_traffic(traffic, static_cast<unsigned>(random())).trace();
       const Program program = compile(
           trace, trace.devices[0], {.version = traffic.version, .card_bytes = traffic.card_bytes});
       const ReplayOptions options = as_recorded(program, traffic.card_bytes);
