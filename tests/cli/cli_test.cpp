@@ -63,6 +63,7 @@ TEST(CliGolden, Help) {
   expect_golden("help-demo.txt", run({"demo", "--help"}).out);
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
   expect_golden("help-info.txt", run({"info", "--help"}).out);
+  expect_golden("help-replay.txt", run({"replay", "--help"}).out);
   expect_golden("help-convert.txt", run({"convert", "--help"}).out);
 }
 
