@@ -203,9 +203,12 @@ std::string failure_text(const PolicyResult& entry, const Program& program, cons
                         format_count(program.failures));
   }
   if (result.unknown_past_op) {
-    text += fmt::format(" Unknown past the recorded failure at event {}: the program would have "
-                        "done something else.",
-                        format_count(program.op_events[*result.unknown_past_op]));
+    const std::size_t op = *result.unknown_past_op;
+    text += fmt::format(" {} event {}: the program would have done something else.",
+                        program.ops[op].kind == replay::OpKind::kFailed
+                            ? "Unknown past the recorded failure at"
+                            : "A guess past",
+                        format_count(program.op_events[op]));
   }
   return text.empty() ? "" : paragraph(report::printable(text), t);
 }

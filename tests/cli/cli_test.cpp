@@ -64,6 +64,7 @@ TEST(CliGolden, Help) {
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
   expect_golden("help-tune.txt", run({"tune", "--help"}).out);
   expect_golden("help-info.txt", run({"info", "--help"}).out);
+  expect_golden("help-replay.txt", run({"replay", "--help"}).out);
   expect_golden("help-convert.txt", run({"convert", "--help"}).out);
 }
 
@@ -82,7 +83,7 @@ TEST(Cli, WrongUsageIsOneLineAndTwo) {
   expect_complaint(run({""}), 2, "'' is neither a command nor a file");
   expect_complaint(run({"/"}), 2, "'/' is neither a command nor a file");
   expect_complaint(run({"devcies"}), 2, "did you mean 'devices'?");
-  expect_complaint(run({"foo"}), 2, "commands: demo, info, convert, devices");
+  expect_complaint(run({"foo"}), 2, "commands: demo, info, replay, convert, devices");
   expect_complaint(run({"devices", "--mesure"}), 2, "did you mean '--measure'?");
   expect_complaint(run({"devices", "--frobnicate"}), 2, "see 'headroom devices --help'");
   expect_complaint(run({"--jsno"}), 2, "did you mean '--json'?");
