@@ -82,8 +82,8 @@ struct Diagnosis {
   bool is_over_bounds = false;  // --max-peak or --max-growth
   std::string summary{};        // one sentence
   Moment moment = Moment::kPeak;
-  std::uint32_t position = 0;  // that moment, in the index
-  memory::Account account{};   // at that moment
+  std::uint32_t position = 0;       // that moment, in the index
+  memory::Account account{};        // at that moment
   std::vector<Finding> findings{};  // by effect
   std::optional<trace::Growth> growth{};
   std::size_t iterations = 0;

@@ -106,7 +106,7 @@ class PeriodFinder {
   }
 
  private:
-  static constexpr double kAlike = 0.5;       // of the sizes, for one iteration to follow another
+  static constexpr double kAlike = 0.5;  // of the sizes, for one iteration to follow another
   static constexpr double kCloseToBest = 0.02;
   static constexpr std::size_t kMostCandidates = 64;
 

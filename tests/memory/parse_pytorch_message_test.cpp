@@ -154,7 +154,10 @@ TEST(ParsePyTorchMessage, ReadsTheOtherKinds) {
 }
 
 TEST(ParsePyTorchMessage, RefusesAnythingElse) {
-  for (const char* text : {"", "hello", "Segmentation fault", "CUDA out of memory.",
+  for (const char* text : {"",
+                           "hello",
+                           "Segmentation fault",
+                           "CUDA out of memory.",
                            "CUDA out of memory. Tried to allocate lots"}) {
     const auto message = parse_pytorch_message(text);
     ASSERT_FALSE(message) << text;
