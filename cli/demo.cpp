@@ -140,9 +140,10 @@ nlohmann::ordered_json failure_json(const memory::OutOfMemoryReport& report) {
 std::optional<Tour> play_sample(const Context& context) {
   const auto path = find_sample(kTourSample);
   if (!path) {
-    context.say(fmt::format("{} is not there, so the first act is left out; HEADROOM_SAMPLES names "
-                            "the folder it is in",
-                            kTourSample));
+    context.say(
+        fmt::format("{} is not there, so the first act is left out; HEADROOM_SAMPLES names "
+                    "the folder it is in",
+                    kTourSample));
     return std::nullopt;
   }
   context.progress("replaying a PyTorch recording ...");

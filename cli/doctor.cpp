@@ -119,7 +119,8 @@ RunFunction add(CLI::App& app) {
   app.add_option("--limit", typed->limit, "what the allocator may reserve: would it have fitted?")
       ->type_name("SIZE")
       ->group(kGroup);
-  app.add_option("--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
+  app.add_option(
+         "--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
       ->type_name("CARD")
       ->group(kGroup);
   app.add_option("--pytorch", typed->version, "the release that recorded, as 2.11; else inferred")
@@ -128,8 +129,9 @@ RunFunction add(CLI::App& app) {
   app.add_option("--max-peak", typed->max_peak, "exit 3 when more than this was reserved")
       ->type_name("SIZE")
       ->group(kGroup);
-  app.add_option(
-         "--max-growth", typed->max_growth, "exit 3 when a step adds more than this; less is no leak")
+  app.add_option("--max-growth",
+                 typed->max_growth,
+                 "exit 3 when a step adds more than this; less is no leak")
       ->type_name("SIZE")
       ->group(kGroup);
   return [typed](const Context& context) { return run(*typed, context); };
@@ -169,16 +171,17 @@ const Patient& worst(const std::vector<Patient>& patients) {
 }
 
 Command doctor_command() {
-  return {.name = "doctor",
-          .group = "Start here",
-          .summary = "what is wrong with a program's memory, and what to do about it",
-          .examples =
-              "doctor snapshot.pickle  the verdict, where the bytes are, settings proved by replay\n"
-              "snapshot.pickle  the same\n"
-              "doctor snapshot.pickle --card rtx4090  would it have fitted?\n"
-              "doctor - < log.txt  explains a pasted 'CUDA out of memory' message\n"
-              "doctor run.pickle --max-peak 20GiB --max-growth 0  for continuous integration",
-          .add = add};
+  return {
+      .name = "doctor",
+      .group = "Start here",
+      .summary = "what is wrong with a program's memory, and what to do about it",
+      .examples =
+          "doctor snapshot.pickle  the verdict, where the bytes are, settings proved by replay\n"
+          "snapshot.pickle  the same\n"
+          "doctor snapshot.pickle --card rtx4090  would it have fitted?\n"
+          "doctor - < log.txt  explains a pasted 'CUDA out of memory' message\n"
+          "doctor run.pickle --max-peak 20GiB --max-growth 0  for continuous integration",
+      .add = add};
 }
 
 }  // namespace headroom::cli

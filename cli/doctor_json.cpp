@@ -79,9 +79,7 @@ ordered_json growth_json(const std::optional<trace::Growth>& growth) {
 }
 
 ordered_json setting_json(const report::ProvedSetting& setting) {
-  return {{"conf", setting.conf},
-          {"peak_reserved", setting.peak_reserved},
-          {"fits", setting.fits}};
+  return {{"conf", setting.conf}, {"peak_reserved", setting.peak_reserved}, {"fits", setting.fits}};
 }
 
 ordered_json proof_json(const std::optional<report::Proof>& proof) {

@@ -38,12 +38,14 @@ class Numbers {
 std::string asked_words(std::uint64_t asked) {
   std::string text = "asked of the device. ";
   if (asked == memory::kSmallSegmentBytes) {
-    return text + "2 MiB is the segment for any request up to 1 MiB: the tensor may be tiny, and "
-                  "the device is full";
+    return text +
+           "2 MiB is the segment for any request up to 1 MiB: the tensor may be tiny, and "
+           "the device is full";
   }
   if (asked == memory::kLargeSegmentBytes) {
-    return text + "20 MiB is the segment for any request of 1 to 10 MiB: the tensor itself is "
-                  "between those";
+    return text +
+           "20 MiB is the segment for any request of 1 to 10 MiB: the tensor itself is "
+           "between those";
   }
   return text + "The tensor, rounded up to 2 MiB";
 }
@@ -60,8 +62,7 @@ std::string numbers_text(const PyTorchMessage& message, const Terminal& terminal
   }
   numbers.add(message.limit_bytes,
               "allowed: a limit set by set_per_process_memory_fraction or the settings");
-  numbers.add(message.allocated_bytes,
-              "allocated: in tensors that are alive, with rounding");
+  numbers.add(message.allocated_bytes, "allocated: in tensors that are alive, with rounding");
   numbers.add(message.private_pool_bytes,
               "of that, cached in private pools (CUDA graphs), where nobody else can use it");
   numbers.add(message.unallocated_bytes,
@@ -79,10 +80,11 @@ std::string record_text() {
 
 std::string rejection_text(const PyTorchMessage& message, const Terminal& terminal) {
   return report::wrapped(
-      fmt::format("shortage: {} were refused before anything was tried, because they would pass "
-                  "per_process_memory_fraction (throw_on_cudamalloc_oom is set). The message has no "
-                  "other number. Raise the fraction, or ask for less.",
-                  format_bytes(message.asked_bytes)),
+      fmt::format(
+          "shortage: {} were refused before anything was tried, because they would pass "
+          "per_process_memory_fraction (throw_on_cudamalloc_oom is set). The message has no "
+          "other number. Raise the fraction, or ask for less.",
+          format_bytes(message.asked_bytes)),
       0,
       terminal.width);
 }

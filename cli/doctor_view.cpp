@@ -37,7 +37,8 @@ std::string title(const Patient& patient, const Terminal& terminal) {
                                  file_name(patient.path),
                                  patient.device,
                                  format_count(patient.allocs));
-  if (diagnosis.iterations > 0) text += fmt::format(", {} steps", format_count(diagnosis.iterations));
+  if (diagnosis.iterations > 0)
+    text += fmt::format(", {} steps", format_count(diagnosis.iterations));
   if (!patient.settings.empty()) text += ", " + report::printable(patient.settings);
   if (!patient.is_whole) text += ", the end of a longer history";
   return report::wrapped(text, 0, terminal.width);
@@ -67,12 +68,17 @@ std::string_view moment_words(report::Moment moment) {
 std::string bar(const memory::Account& account, const Terminal& terminal) {
   std::vector<report::BarPart> parts{
       report::BarPart{"live", account.live() + account.rounding_bytes, Tone::kAccent},
-      report::BarPart{"cached, unusable", account.cached_hard_bytes + account.cached_stream_bytes + account.pending_bytes, Tone::kBad},
+      report::BarPart{
+          "cached, unusable",
+          account.cached_hard_bytes + account.cached_stream_bytes + account.pending_bytes,
+          Tone::kBad},
       report::BarPart{"cached, whole segments", account.cached_soft_bytes, Tone::kWarn},
-      report::BarPart{"others", account.outside_bytes + account.other_processes_bytes, Tone::kPlain},
+      report::BarPart{
+          "others", account.outside_bytes + account.other_processes_bytes, Tone::kPlain},
       report::BarPart{"free", account.free_bytes, Tone::kFaint}};
   std::erase_if(parts, [](const report::BarPart& part) { return part.value == 0; });
-  std::string out = "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
+  std::string out =
+      "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
   for (const std::string& line : report::legend_lines(parts, terminal.width - 2, terminal)) {
     out += "  " + line + "\n";
   }
@@ -95,12 +101,11 @@ std::string finding_text(std::size_t number, const Finding& finding, const Termi
   constexpr int kColumn = 4;
   std::string out = fmt::format("{:>2}. ", number);
   const bool has_site = !finding.site.empty() && !finding.site.starts_with('(');
-  const std::string what = has_site ? report::printable(finding.site) + ": " + finding.remedy
-                                    : finding.remedy;
+  const std::string what =
+      has_site ? report::printable(finding.site) + ": " + finding.remedy : finding.remedy;
   // A line to copy is not broken.
   const bool is_command = what.starts_with("export ");
-  out += is_command ? what + "\n"
-                    : report::wrapped(what, kColumn, terminal.width).substr(kColumn);
+  out += is_command ? what + "\n" : report::wrapped(what, kColumn, terminal.width).substr(kColumn);
   const std::string why = (finding.is_proved ? "proved by replay: " : "") + finding.text;
   return out + report::wrapped(report::printable(why), kColumn, terminal.width);
 }
@@ -108,10 +113,12 @@ std::string finding_text(std::size_t number, const Finding& finding, const Termi
 std::string findings_text(const Diagnosis& diagnosis, const Terminal& terminal) {
   if (diagnosis.findings.empty()) return "";
   const bool is_needed = !diagnosis.is_good();
-  std::string out = "\n" + report::styled(is_needed ? "What to do, most effective first"
-                                                    : "What could be better",
-                                          Tone::kStrong,
-                                          terminal) + "\n";
+  std::string out =
+      "\n" +
+      report::styled(is_needed ? "What to do, most effective first" : "What could be better",
+                     Tone::kStrong,
+                     terminal) +
+      "\n";
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     out += finding_text(i + 1, diagnosis.findings[i], terminal);
   }

@@ -17,7 +17,7 @@ namespace headroom::cli {
 struct TourRow {
   std::string conf{};               // empty: as recorded
   std::uint64_t peak_reserved = 0;  // without a limit
-  bool fits = false;  // under the tour's limit
+  bool fits = false;                // under the tour's limit
 };
 
 struct Tour {

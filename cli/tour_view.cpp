@@ -31,7 +31,8 @@ std::string bars(const Tour& tour, const Terminal& terminal) {
       report::BarPart{"live", account.live() + account.rounding_bytes, Tone::kAccent},
       report::BarPart{"cached beside live blocks", account.cached_hard_bytes, Tone::kBad},
       report::BarPart{"cached, wrong size", account.cached_soft_bytes, Tone::kWarn}};
-  std::string out = "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
+  std::string out =
+      "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
   for (const std::string& line : report::legend_lines(parts, terminal.width - 2, terminal)) {
     out += "  " + line + "\n";
   }
@@ -62,7 +63,8 @@ std::string settings(const Tour& tour, const Terminal& terminal) {
 
 std::string draw_tour(const Tour& tour, const Context& context) {
   const Terminal& terminal = context.out;
-  std::string out = report::styled("1. A PyTorch program, replayed", Tone::kStrong, terminal) + "\n\n";
+  std::string out =
+      report::styled("1. A PyTorch program, replayed", Tone::kStrong, terminal) + "\n\n";
   out += paragraph(
       fmt::format("samples/{}: GPT-2 trained on sequences of varying length, recorded on an H200. "
                   "Replayed here, without a GPU, {} of {} allocations land at PyTorch's own "
@@ -79,7 +81,8 @@ std::string draw_tour(const Tour& tour, const Context& context) {
                    terminal);
   out += settings(tour, terminal);
   if (!tour.export_line.empty()) {
-    out += paragraph("So, before the program starts:", terminal) + "      " + tour.export_line + "\n\n";
+    out += paragraph("So, before the program starts:", terminal) + "      " + tour.export_line +
+           "\n\n";
   }
   return out;
 }

@@ -181,8 +181,8 @@ void read_brackets(const Reader& reader, PyTorchMessage& out) {
   out.allocated_bytes = reader.before("alreadyallocated");
   out.free_bytes = reader.before("free;");
   out.limit_bytes = reader.before("allowed;");
-  const auto reserved = first_of({reader.before("reservedintotalbyPyTorch"),
-                                  reader.before("cached)")});
+  const auto reserved =
+      first_of({reader.before("reservedintotalbyPyTorch"), reader.before("cached)")});
   if (reserved && out.allocated_bytes) {
     out.unallocated_bytes = *reserved > *out.allocated_bytes ? *reserved - *out.allocated_bytes : 0;
   }
@@ -191,9 +191,8 @@ void read_brackets(const Reader& reader, PyTorchMessage& out) {
 // A container that cannot see the others' numbers is told 2^64 - 1 bytes.
 void drop_nonsense(PyTorchMessage& message) {
   const std::uint64_t most = message.total_bytes.value_or(UINT64_MAX - 1);
-  std::erase_if(message.other_processes, [&](const device::ProcessMemory& process) {
-    return process.used_bytes > most;
-  });
+  std::erase_if(message.other_processes,
+                [&](const device::ProcessMemory& process) { return process.used_bytes > most; });
   if (message.this_process_bytes && *message.this_process_bytes > most) {
     message.this_process_bytes.reset();
   }
@@ -208,7 +207,8 @@ Result<PyTorchMessage, std::string> read_message(std::string_view text, std::siz
   }
   const auto asked = reader.behind("Triedtoallocate");
   if (!asked) {
-    return Unexpected("the size behind 'Tried to allocate' cannot be read: paste the message whole");
+    return Unexpected(
+        "the size behind 'Tried to allocate' cannot be read: paste the message whole");
   }
   out.asked_bytes = *asked;
   if (reader.has("totalcapacity;")) {
@@ -248,8 +248,7 @@ Result<PyTorchMessage, std::string> parse_pytorch_message(std::string_view text)
 
 Account account_of(const PyTorchMessage& message) {
   const std::uint64_t allocated = message.allocated_bytes.value_or(0);
-  const std::uint64_t private_cached =
-      std::min(message.private_pool_bytes.value_or(0), allocated);
+  const std::uint64_t private_cached = std::min(message.private_pool_bytes.value_or(0), allocated);
   Account account{.device = {.kind = device::DeviceKind::kCuda, .index = message.device},
                   .cached_hard_bytes = message.unallocated_bytes.value_or(0) + private_cached,
                   .limit_bytes = message.limit_bytes,

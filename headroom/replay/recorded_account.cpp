@@ -35,9 +35,7 @@ struct Range {
 // range, for a free block may lie across them.
 class Ranges {
  public:
-  Ranges(const TraceIndex& index,
-         std::uint32_t position,
-         const memory::AllocatorConfig& config)
+  Ranges(const TraceIndex& index, std::uint32_t position, const memory::AllocatorConfig& config)
       : large_page_(config.large_segment_bytes) {
     for (const memory::SegmentInfo& segment : index.start().segments) {
       const std::uint64_t page = segment.is_small ? memory::kSmallSegmentBytes : large_page_;
@@ -124,7 +122,9 @@ class Cached {
   Cached(Account& account, StreamId stream) : account_(account), stream_(stream) {}
 
   // `blocks` are those of the range, by address.
-  void add(DeviceAddress start, const Range& range, const std::map<DeviceAddress, std::uint64_t>& blocks) {
+  void add(DeviceAddress start,
+           const Range& range,
+           const std::map<DeviceAddress, std::uint64_t>& blocks) {
     const DeviceAddress end = start + range.size_bytes;
     DeviceAddress at = start;
     for (auto block = blocks.lower_bound(start); block != blocks.end() && block->first < end;

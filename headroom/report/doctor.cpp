@@ -37,7 +37,8 @@ std::optional<std::uint32_t> last_failure(const TraceIndex& index) {
 std::optional<std::uint64_t> limit_at(const Account& account,
                                       std::optional<std::uint64_t> asked_about) {
   if (asked_about) return asked_about;
-  const bool had_room = account.asked_bytes != 0 && account.free_bytes >= account.segment_asked_bytes;
+  const bool had_room =
+      account.asked_bytes != 0 && account.free_bytes >= account.segment_asked_bytes;
   return had_room ? std::optional(account.reserved()) : std::nullopt;
 }
 
@@ -70,8 +71,8 @@ class Doctor {
   }
 
   [[nodiscard]] Account account_at(std::uint32_t position) const {
-    Account account = replay::recorded_account(
-        index_, {.position = position, .card_bytes = options_.card_bytes});
+    Account account =
+        replay::recorded_account(index_, {.position = position, .card_bytes = options_.card_bytes});
     account.limit_bytes = limit_at(account, options_.limit_bytes);
     return account;
   }
@@ -106,9 +107,8 @@ class Doctor {
     const Growth& growth = *out_.growth;
     if (growth.bytes_per_iteration <= options_.max_growth_bytes.value_or(0)) return;
     out_.health = Health::kLeak;
-    const std::string step = growth.source == trace::IterationSource::kNone
-                                 ? "sixteenth of the recording"
-                                 : "step";
+    const std::string step =
+        growth.source == trace::IterationSource::kNone ? "sixteenth of the recording" : "step";
     out_.summary = fmt::format("{} more are held after every {}, and never given back",
                                format_bytes(growth.bytes_per_iteration),
                                step);
@@ -131,9 +131,9 @@ class Doctor {
                                format_bytes(growth.total_bytes),
                                growth.growing);
     if (growth.sum_site) {
-      finding.text += fmt::format(
-          "; {} keeps one small tensor from step to step, as a sum of losses does",
-          *growth.sum_site);
+      finding.text +=
+          fmt::format("; {} keeps one small tensor from step to step, as a sum of losses does",
+                      *growth.sum_site);
     }
     out_.findings.push_back(std::move(finding));
   }
@@ -142,13 +142,12 @@ class Doctor {
     constexpr std::size_t kShown = 5;
     for (std::size_t i = 0; i < std::min(kShown, growth.sites.size()); ++i) {
       const trace::GrowingSite& site = growth.sites[i];
-      out_.findings.push_back(
-          {.kind = "growth",
-           .bytes = site.bytes_per_iteration,
-           .site = site.site,
-           .remedy = "find who still refers to what is made here",
-           .text = fmt::format(
-               "{} bytes a step are asked for here", format_count(site.bytes_per_iteration))});
+      out_.findings.push_back({.kind = "growth",
+                               .bytes = site.bytes_per_iteration,
+                               .site = site.site,
+                               .remedy = "find who still refers to what is made here",
+                               .text = fmt::format("{} bytes a step are asked for here",
+                                                   format_count(site.bytes_per_iteration))});
     }
   }
 
@@ -168,16 +167,18 @@ class Doctor {
     const std::uint64_t unused = unused_at_peak();
     if (unused >= kFragmentedBytes && share(unused, out_.peak_reserved) >= kFragmentedShare) {
       out_.health = Health::kFragmentation;
-      out_.summary = fmt::format("{} were reserved for {} that were ever live at once: {} ({}) were cached and of no use",
-                                 format_bytes(out_.peak_reserved),
-                                 format_bytes(out_.peak_live),
-                                 format_bytes(unused),
-                                 percent(unused, out_.peak_reserved));
+      out_.summary = fmt::format(
+          "{} were reserved for {} that were ever live at once: {} ({}) were cached and of no use",
+          format_bytes(out_.peak_reserved),
+          format_bytes(out_.peak_live),
+          format_bytes(unused),
+          percent(unused, out_.peak_reserved));
       return;
     }
-    out_.summary = fmt::format("{} were reserved for {} that were live at once, nothing grows, nothing failed",
-                               format_bytes(out_.peak_reserved),
-                               format_bytes(out_.peak_live));
+    out_.summary =
+        fmt::format("{} were reserved for {} that were live at once, nothing grows, nothing failed",
+                    format_bytes(out_.peak_reserved),
+                    format_bytes(out_.peak_live));
   }
 
   // --- What to do ---
@@ -203,11 +204,12 @@ class Doctor {
         out_.health == Health::kHealthy ? "cached" : std::string(to_string(out_.health));
     Finding finding{
         .kind = kind, .bytes = saved, .remedy = export_line(setting.conf), .is_proved = true};
-    finding.text = fmt::format("reserves {} instead of {}{}{}",
-                               format_bytes(setting.peak_reserved),
-                               format_bytes(current.peak_reserved),
-                               saved > 0 ? fmt::format(" ({} less)", percent(saved, current.peak_reserved)) : "",
-                               failed ? ", and nothing fails" : "");
+    finding.text = fmt::format(
+        "reserves {} instead of {}{}{}",
+        format_bytes(setting.peak_reserved),
+        format_bytes(current.peak_reserved),
+        saved > 0 ? fmt::format(" ({} less)", percent(saved, current.peak_reserved)) : "",
+        failed ? ", and nothing fails" : "");
     finding.text += remark;
     out_.findings.push_back(std::move(finding));
   }
@@ -225,7 +227,8 @@ class Doctor {
     const bool is_proved = !out_.findings.empty();
     for (const memory::Remedy& remedy : explain(out_.account).remedies) {
       // What was tried out is not also guessed.
-      if (out_.proof && remedy.action.find("PYTORCH_CUDA_ALLOC_CONF") != std::string::npos) continue;
+      if (out_.proof && remedy.action.find("PYTORCH_CUDA_ALLOC_CONF") != std::string::npos)
+        continue;
       out_.findings.push_back(
           {.kind = std::string(to_string(out_.health)),
            .bytes = remedy.gain_bytes,
@@ -283,13 +286,14 @@ class Doctor {
     }
     out_.is_over_bounds = true;
     const std::uint64_t over = out_.peak_reserved - *options_.max_peak_bytes;
-    out_.findings.push_back({.kind = "peak",
-                             .bytes = over,
-                             .remedy = "take less, or raise --max-peak",
-                             .text = fmt::format("the peak of {} reserved is {} over the bound of {}",
-                                                 format_bytes(out_.peak_reserved),
-                                                 format_bytes(over),
-                                                 format_bytes(*options_.max_peak_bytes))});
+    out_.findings.push_back(
+        {.kind = "peak",
+         .bytes = over,
+         .remedy = "take less, or raise --max-peak",
+         .text = fmt::format("the peak of {} reserved is {} over the bound of {}",
+                             format_bytes(out_.peak_reserved),
+                             format_bytes(over),
+                             format_bytes(*options_.max_peak_bytes))});
   }
 
   const TraceIndex& index_;

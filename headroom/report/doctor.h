@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/base/bytes.h"
 #include "headroom/memory/account.h"
 #include "headroom/memory/config.h"
 #include "headroom/trace/growth.h"
@@ -32,7 +33,7 @@ enum class Health : std::uint8_t { kHealthy, kFragmentation, kShortage, kLeak };
 // ResNet-50 leaves 17 %, most of it in whole segments that PyTorch gives back before it fails);
 // traffic that fragments leaves a third and more.
 inline constexpr double kFragmentedShare = 0.20;
-inline constexpr std::uint64_t kFragmentedBytes = 64 * 1024 * 1024;
+inline constexpr std::uint64_t kFragmentedBytes = 64_MiB;
 // A setting is worth a word when it saves this share.
 inline constexpr double kWorthSaving = 0.02;
 
@@ -82,8 +83,8 @@ struct Diagnosis {
   bool is_over_bounds = false;  // --max-peak or --max-growth
   std::string summary{};        // one sentence
   Moment moment = Moment::kPeak;
-  std::uint32_t position = 0;  // that moment, in the index
-  memory::Account account{};   // at that moment
+  std::uint32_t position = 0;       // that moment, in the index
+  memory::Account account{};        // at that moment
   std::vector<Finding> findings{};  // by effect
   std::optional<trace::Growth> growth{};
   std::size_t iterations = 0;

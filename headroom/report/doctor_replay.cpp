@@ -25,15 +25,12 @@ struct Bounds {
 };
 
 Program compiled(const TraceIndex& index, const ReplayChoices& choices, const Bounds& bounds) {
-  return replay::compile(index.trace(),
-                         index.device(),
-                         {.version = choices.version, .card_bytes = bounds.card_bytes});
+  return replay::compile(
+      index.trace(), index.device(), {.version = choices.version, .card_bytes = bounds.card_bytes});
 }
 
 ProvedSetting setting_of(const replay::Candidate& candidate) {
-  return {.conf = candidate.conf,
-          .peak_reserved = candidate.peak_reserved,
-          .fits = candidate.fits};
+  return {.conf = candidate.conf, .peak_reserved = candidate.peak_reserved, .fits = candidate.fits};
 }
 
 Proof prove(const TraceIndex& index, const ReplayChoices& choices, const Bounds& bounds) {
@@ -54,8 +51,8 @@ Proof prove(const TraceIndex& index, const ReplayChoices& choices, const Bounds&
   if (result.best_without_expandable) {
     proof.best_without_expandable = setting_of(*result.best_without_expandable);
   }
-  const auto simple = std::ranges::find(
-      result.candidates, "expandable_segments:True", &replay::Candidate::conf);
+  const auto simple =
+      std::ranges::find(result.candidates, "expandable_segments:True", &replay::Candidate::conf);
   if (simple != result.candidates.end() && simple->conf != proof.best.conf) {
     proof.expandable = setting_of(*simple);
   }

@@ -11,8 +11,8 @@
 namespace headroom::report {
 
 struct ReplayChoices {
-  std::optional<memory::PyTorchVersion> version{};  // else as far as the recording says
-  int threads = 0;                                  // 0: as many as the machine has
+  std::optional<memory::PyTorchVersion> version{};     // else as far as the recording says
+  int threads = 0;                                     // 0: as many as the machine has
   std::function<void(const std::string&)> progress{};  // told what is being done
 };
 

@@ -139,7 +139,8 @@ std::uint64_t rate(std::span<const std::uint64_t> bytes) {
 
 class Sources {
  public:
-  Sources(const TraceIndex& index, const Run& run) : index_(index), run_(run), sites_(index.trace()) {}
+  Sources(const TraceIndex& index, const Run& run)
+      : index_(index), run_(run), sites_(index.trace()) {}
 
   void add(std::size_t part, std::span<const std::uint32_t> blocks) {
     for (const std::uint32_t id : blocks) {

@@ -88,7 +88,7 @@ class PeriodFinder {
     }
   }
 
-  std::optional<Iterations> find() const {
+  [[nodiscard]] std::optional<Iterations> find() const {
     const std::optional<std::size_t> period = best_period();
     if (!period) return std::nullopt;
     Iterations out{.source = IterationSource::kTraffic, .period_allocs = *period};
@@ -106,7 +106,7 @@ class PeriodFinder {
   }
 
  private:
-  static constexpr double kAlike = 0.5;       // of the sizes, for one iteration to follow another
+  static constexpr double kAlike = 0.5;  // of the sizes, for one iteration to follow another
   static constexpr double kCloseToBest = 0.02;
   static constexpr std::size_t kMostCandidates = 64;
 
@@ -133,6 +133,7 @@ class PeriodFinder {
       if (!is_new) ++counts[i - std::exchange(seen->second, i)];
     }
     std::vector<std::pair<std::size_t, std::size_t>> by_count;
+    by_count.reserve(counts.size());
     for (const auto& [distance, count] : counts) by_count.emplace_back(count, distance);
     std::ranges::sort(by_count, [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -151,6 +152,7 @@ class PeriodFinder {
     std::ranges::sort(candidates);
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
     std::vector<double> scores;
+    scores.reserve(candidates.size());
     for (const std::size_t period : candidates) {
       scores.push_back(matches(sizes_.size() / 2, sizes_.size(), period));
     }

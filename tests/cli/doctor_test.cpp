@@ -66,15 +66,13 @@ void expect_adds_up(const json& account) {
 }
 
 ProcessResult headroom(const std::string& arguments) {
-  return run_process({.program = "/bin/sh",
-                      .arguments = {"-c", HEADROOM_BINARY " " + arguments}});
+  return run_process({.program = "/bin/sh", .arguments = {"-c", HEADROOM_BINARY " " + arguments}});
 }
 
 TEST(DoctorCommand, FindsTheLeakOfTheSample) {
   const auto patients = sample("leak_loss.pickle.zst");
   expect_golden("doctor/leak_loss.txt", draw_doctor(patients, {}));
-  expect_golden("doctor/leak_loss-color.txt",
-                draw_doctor(patients, {.out = {.has_color = true}}));
+  expect_golden("doctor/leak_loss-color.txt", draw_doctor(patients, {.out = {.has_color = true}}));
   expect_golden("doctor/leak_loss-ascii.txt",
                 draw_doctor(patients, {.out = {.has_unicode = false}}));
   const std::string text = doctor_json(patients);

@@ -1,11 +1,11 @@
 // What is a leak and what only looks like one.
+#include "headroom/trace/growth.h"
+
 #include <random>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "headroom/trace/growth.h"
 
 #include "tests/report/scripted_program.h"
 
@@ -42,14 +42,13 @@ TEST_P(Leaks, AreFoundToTheByte) {
   ASSERT_TRUE(growth);
   EXPECT_EQ(growth->bytes_per_iteration, 5_MiB);
   EXPECT_TRUE(growth->is_same_each_time);
-  EXPECT_EQ(growth->source,
-            GetParam().options.has_marks ? IterationSource::kAnnotations
-                                         : IterationSource::kTraffic);
+  EXPECT_EQ(
+      growth->source,
+      GetParam().options.has_marks ? IterationSource::kAnnotations : IterationSource::kTraffic);
   ASSERT_FALSE(growth->sites.empty());
   EXPECT_EQ(growth->sites[0].site,
             GetParam().options.has_stacks ? "train.py:11 train" : "(no stack)");
-  EXPECT_EQ(growth->sites[0].bytes_per_iteration,
-            GetParam().options.has_stacks ? 4_MiB : 5_MiB);
+  EXPECT_EQ(growth->sites[0].bytes_per_iteration, GetParam().options.has_stacks ? 4_MiB : 5_MiB);
 }
 
 TEST_P(Leaks, AreFoundBehindAWarmUp) {
@@ -133,14 +132,14 @@ TEST_P(Leaks, AListOfScalarsIsFound) {
   EXPECT_EQ(growth->bytes_per_iteration, 512U);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All,
-    Leaks,
-    ::testing::Values(Way{"marks_and_stacks", {}},
-                      Way{"no_stacks", {.has_stacks = false}},
-                      Way{"no_marks", {.has_marks = false}},
-                      Way{"neither", {.has_stacks = false, .has_marks = false}}),
-    [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(All,
+                         Leaks,
+                         ::testing::Values(Way{"marks_and_stacks", {}},
+                                           Way{"no_stacks", {.has_stacks = false}},
+                                           Way{"no_marks", {.has_marks = false}},
+                                           Way{"neither",
+                                               {.has_stacks = false, .has_marks = false}}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Growth, OfVaryingBatchesIsAMean) {
   ScriptedProgram program;
