@@ -45,6 +45,7 @@ std::vector<TourRow> try_all(const Program& program, const report::Diagnosis& di
     if (diagnosis.proof->expandable) confs.push_back(diagnosis.proof->expandable->conf);
   }
   std::vector<TourRow> rows;
+  rows.reserve(confs.size());
   for (const std::string& conf : confs) rows.push_back(try_out(program, conf));
   return rows;
 }

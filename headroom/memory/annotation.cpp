@@ -76,6 +76,7 @@ class ScopeObservers {
   static bool has_any() noexcept { return has_any_.load(std::memory_order_relaxed); }
 
  private:
+  // NOLINTNEXTLINE(readability-identifier-naming): a private member, as the others are
   static inline std::atomic<bool> has_any_{false};
 
   std::mutex mutex_;
