@@ -263,7 +263,7 @@ Account account_of(const PyTorchMessage& message) {
   free = std::min(free, total > reserved ? total - reserved : 0);
   std::vector<device::ProcessMemory> processes = message.other_processes;
   if (message.this_process_bytes) {
-    processes.push_back({.used_bytes = *message.this_process_bytes, .is_self = true});
+    processes.push_back({.used_bytes = *message.this_process_bytes, .name = {}, .is_self = true});
   }
   return with_device_lines(std::move(account),
                            {.free_bytes = free, .total_bytes = std::max(total, reserved)},

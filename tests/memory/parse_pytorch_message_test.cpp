@@ -119,8 +119,9 @@ TEST(ParsePyTorchMessage, ReadsWhatWeWrite) {
     account.asked_bytes = account.segment_asked_bytes = 1 + below(4_GiB);
     if (i % 2 == 0) account.limit_bytes = below(account.total_bytes);
     if (i % 3 == 0) {
-      account.processes = {{.pid = 7, .used_bytes = below(1_GiB)},
-                           {.pid = 8, .used_bytes = account.reserved(), .is_self = true}};
+      account.processes = {
+          {.pid = 7, .used_bytes = below(1_GiB), .name = {}},
+          {.pid = 8, .used_bytes = account.reserved(), .name = {}, .is_self = true}};
     }
     PyTorchMessageOptions options{.version = {2, 9 + i % 7}};
     if (i % 5 == 0) options.private_cached_bytes = 1 + below(1_MiB);
