@@ -204,12 +204,13 @@ class Doctor {
         out_.health == Health::kHealthy ? "cached" : std::string(to_string(out_.health));
     Finding finding{
         .kind = kind, .bytes = saved, .remedy = export_line(setting.conf), .is_proved = true};
-    finding.text = fmt::format(
-        "reserves {} instead of {}{}{}",
-        format_bytes(setting.peak_reserved),
-        format_bytes(current.peak_reserved),
-        saved > 0 ? fmt::format(" ({} less)", percent(saved, current.peak_reserved)) : "",
-        failed ? ", and nothing fails" : "");
+    finding.text = fmt::format("reserves {}", format_bytes(setting.peak_reserved));
+    if (current.fits) {
+      finding.text += fmt::format(" instead of {} ({} less)",
+                                  format_bytes(current.peak_reserved),
+                                  percent(saved, current.peak_reserved));
+    }
+    if (failed) finding.text += ", and nothing fails";
     finding.text += remark;
     out_.findings.push_back(std::move(finding));
   }
