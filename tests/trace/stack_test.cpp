@@ -1,6 +1,5 @@
 // Native stacks: who allocated, by function and line. Compiled with debug information.
 #include <array>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -27,7 +26,7 @@ using headroom::memory::CachingAllocator;
 unsigned line_of_the_large_allocation = 0;
 
 __attribute__((noinline)) std::uint64_t make_activations(CachingAllocator& allocator) {
-  line_of_the_large_allocation = std::source_location::current().line() + 1;
+  line_of_the_large_allocation = __LINE__ + 1;
   const std::uint64_t address = allocator.allocate(headroom::operator""_MiB(32));
   return address + 0 * line_of_the_large_allocation;
 }

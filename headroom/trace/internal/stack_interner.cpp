@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 namespace headroom::trace::internal {
 
@@ -27,11 +26,7 @@ std::uint32_t StackInterner::find(std::span<const std::uint64_t> addresses,
   for (std::size_t at = hash & mask; slots_[at].id != kNone; at = (at + 1) & mask) {
     const Slot& slot = slots_[at];
     if (slot.hash != hash) continue;
-    const auto known = (*this)[slot.id];
-    if (known.size() == addresses.size() &&
-        std::memcmp(known.data(), addresses.data(), addresses.size_bytes()) == 0) {
-      return slot.id;
-    }
+    if (std::ranges::equal((*this)[slot.id], addresses)) return slot.id;
   }
   return kNone;
 }
