@@ -162,10 +162,17 @@ std::string usage_message(const CLI::App& app,
   return fmt::format("{}; see '{}'", message, help);
 }
 
-void parse(CLI::App& app, std::vector<std::string> arguments, std::string_view help) {
+void parse(CLI::App& app,
+           std::vector<std::string> arguments,
+           const Globals& globals,
+           std::string_view help) {
   std::ranges::reverse(arguments);  // as CLI11 wants them
   try {
     app.parse(arguments);
+  } catch (const CLI::RequiredError& error) {
+    // Whoever asks for help need not name a file. The flags are read by the time this is thrown.
+    if (globals.wants_help || globals.wants_version) return;
+    throw UsageError(usage_message(app, error, help));
   } catch (const CLI::ParseError& error) {
     throw UsageError(usage_message(app, error, help));
   }
@@ -207,6 +214,7 @@ ExitCode run(std::vector<std::string> arguments, const std::string& called) {
   parse(
       app,
       std::move(arguments),
+      globals,
       command == nullptr ? called + " --help" : fmt::format("{} {} --help", called, command->name));
   const Context context = make_context(globals, called);
   if (command == nullptr || globals.wants_version) return run_bare(app, globals, context);
