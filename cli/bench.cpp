@@ -1,15 +1,18 @@
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "headroom/report/table.h"
+#include "headroom/device/registry.h"
 
 #include "cli/bench_alloc.h"
+#include "cli/bench_device.h"
 #include "cli/bench_replay.h"
+#include "cli/bench_trace.h"
+#include "cli/bench_views.h"
 #include "cli/commands.h"
 
 namespace headroom::cli {
@@ -17,88 +20,88 @@ namespace {
 
 struct BenchQuestion {
   std::string what = "alloc";
+  std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
+  int rounds = 7;
   AllocBenchOptions alloc{};
+  DeviceBenchOptions calls{};
+  TraceBenchOptions trace{};
   std::vector<std::string> recordings{};
 };
 
-nlohmann::json to_json(const Spread& spread) {
-  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
+ExitCode run_alloc(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  const Contenders contenders = find_contenders(question.device.empty() ? "meta" : question.device);
+  AllocBenchOptions options = question.alloc;
+  options.rounds = question.rounds;
+  const AllocBench bench = bench_alloc(options, contenders, progress);
+  context.print(context.is_json ? alloc_bench_json(bench) : draw_alloc_bench(bench, context));
+  return ExitCode::kDone;
 }
 
-std::string bench_json(const AllocBench& bench) {
-  nlohmann::json cases = nlohmann::json::array();
-  for (const AllocCase& entry : bench.cases) {
-    nlohmann::json results = nlohmann::json::array();
-    for (const AllocResult& result : entry.results) {
-      results.push_back({{"allocator", result.allocator},
-                         {"pair_ns", to_json(result.pair_ns)},
-                         {"ratio", to_json(result.to_baseline)}});
-    }
-    cases.push_back({{"case", entry.name}, {"threads", entry.threads}, {"results", results}});
+ExitCode run_device(const BenchQuestion& question,
+                    const Context& context,
+                    const Progress& progress) {
+  std::string name = question.device;
+  if (name.empty()) {
+    name = device::registry().count(device::DeviceKind::kCuda) > 0 ? "cuda" : "cpu";
   }
-  const nlohmann::json out{{"schema", 1},
-                           {"command", "bench"},
-                           {"what", "alloc"},
-                           {"baseline", bench.baseline},
-                           {"notes", bench.notes},
-                           {"cases", cases}};
-  return out.dump(2) + "\n";
+  std::unique_ptr<device::Device> own;
+  DeviceBenchOptions options = question.calls;
+  options.rounds = question.rounds;
+  const DeviceBench bench = bench_device(find_device(name, own), options, progress);
+  context.print(context.is_json ? device_bench_json(bench) : draw_device_bench(bench, context));
+  return ExitCode::kDone;
 }
 
-std::string draw(const AllocBench& bench, const Context& context) {
-  std::string text = fmt::format(
-      "Nanoseconds for a pair of allocate and free: median (lowest to highest) of the rounds,\n"
-      "threads together. Ratios are over {}, round by round.\n",
-      bench.baseline);
-  for (const AllocCase& entry : bench.cases) {
-    report::Table table(
-        {{.title = fmt::format(
-              "{}, {} thread{}", entry.name, entry.threads, entry.threads == 1 ? "" : "s")},
-         {.title = "ns a pair", .align = report::Align::kRight},
-         {.title = "spread", .align = report::Align::kRight},
-         {.title = "ratio", .align = report::Align::kRight}});
-    for (const AllocResult& result : entry.results) {
-      table.add_row({result.allocator,
-                     fmt::format("{:.0f}", result.pair_ns.median),
-                     fmt::format("{:.0f} to {:.0f}", result.pair_ns.low, result.pair_ns.high),
-                     fmt::format("{:.2f}", result.to_baseline.median)});
-    }
-    text += "\n" + table.render(context.out);
-  }
-  for (const std::string& note : bench.notes) text += "\n" + note + "\n";
-  return text + "\n" + context.next("bench alloc --json", "the same for a script");
+ExitCode run_trace(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  TraceBenchOptions options = question.trace;
+  options.rounds = question.rounds;
+  const TraceBench bench = bench_trace(options, progress);
+  context.print(context.is_json ? trace_bench_json(bench) : draw_trace_bench(bench, context));
+  return ExitCode::kDone;
 }
 
 ExitCode run_replay(const BenchQuestion& question, const Context& context) {
-  const auto cases = bench_replay(
-      {.paths = question.recordings, .rounds = question.alloc.rounds}, context);
+  const auto cases =
+      bench_replay({.paths = question.recordings, .rounds = question.rounds}, context);
   context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
   return ExitCode::kDone;
 }
 
 ExitCode run(const BenchQuestion& question, const Context& context) {
+  const auto progress = [&](std::string_view line) { context.progress(line); };
   if (question.what == "replay") return run_replay(question, context);
   if (!question.recordings.empty()) {
-    throw UsageError("bench alloc reads no recordings; did you mean bench replay?");
+    throw UsageError(
+        fmt::format("bench {} reads no recordings; did you mean bench replay?", question.what));
   }
-  const AllocBench bench =
-      bench_alloc(question.alloc, [&](std::string_view line) { context.progress(line); });
-  context.print(context.is_json ? bench_json(bench) : draw(bench, context));
-  return ExitCode::kDone;
+  if (question.what == "device") return run_device(question, context, progress);
+  if (question.what == "trace") return run_trace(question, context, progress);
+  return run_alloc(question, context, progress);
 }
 
 RunFunction add(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc or replay")
-      ->check(CLI::IsMember({"alloc", "replay"}));
-  app.add_option("recordings", question->recordings, "For replay; else the samples");
-  app.add_option("--threads", question->alloc.threads, "How many threads, one case each")
+  app.add_option("what", question->what, "What to measure: alloc, device, replay or trace")
+      ->check(CLI::IsMember({"alloc", "device", "replay", "trace"}));
+  app.add_option("recordings", question->recordings, "replay: these; else the samples")
+      ->type_name("FILE");
+  app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
+  app.add_option("--rounds", question->rounds, "Rounds to take the median of")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--threads", question->alloc.threads, "alloc: how many threads, one case each")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
-  app.add_option("--rounds", question->alloc.rounds, "Rounds to take the median of")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--pairs", question->alloc.pairs, "Pairs a thread and round")
+  app.add_option("--pairs", question->alloc.pairs, "alloc: most pairs a thread and round")
       ->check(CLI::Range(1, 100'000'000));
+  app.add_option("--round-ms", question->alloc.round_ms, "alloc: what a round may take")
+      ->check(CLI::Range(1, 600'000));
+  app.add_option("--load-ms", question->calls.load_ms, "device: work beside each call; 0 for none")
+      ->check(CLI::Range(0, 10'000));
+  app.add_option("--file", question->trace.file, "trace: a snapshot to read")->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };
 }
 
@@ -110,8 +113,11 @@ Command bench_command() {
           .summary = "measure side by side, in one run",
           .examples =
               "bench alloc  our allocators beside malloc and mimalloc\n"
+              "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script\n"
-              "bench replay  the sample recordings, under each policy",
+              "bench device  what each call of the device costs, idle and busy\n"
+              "bench replay  the sample recordings, under each policy\n"
+              "bench trace  what recording costs, and reading beside Python's pickle",
           .add = add};
 }
 

@@ -1,95 +1,24 @@
 #include "cli/bench_alloc.h"
 
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <chrono>
-#include <cstdlib>
-#include <dlfcn.h>
-#include <memory>
-#include <optional>
+#include <exception>
 #include <random>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
-#include "headroom/device/meta/meta_device.h"
-#include "headroom/memory/caching/caching_allocator.h"
 
 namespace headroom::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Something that allocates and frees.
-class Subject {
- public:
-  Subject() = default;
-  Subject(const Subject&) = delete;
-  Subject& operator=(const Subject&) = delete;
-  virtual ~Subject() = default;
-
-  [[nodiscard]] virtual std::string name() const = 0;
-  virtual std::uint64_t allocate(std::uint64_t size_bytes) = 0;
-  virtual void free(std::uint64_t address) = 0;
-};
-
-class Malloc final : public Subject {
- public:
-  [[nodiscard]] std::string name() const override { return "malloc (C library)"; }
-  std::uint64_t allocate(std::uint64_t size_bytes) override {
-    return reinterpret_cast<std::uint64_t>(std::malloc(size_bytes));
-  }
-  void free(std::uint64_t address) override { std::free(reinterpret_cast<void*>(address)); }
-};
-
-// Opened at run time and kept to itself: linked in, it would take the place of malloc.
-class Mimalloc final : public Subject {
- public:
-  static std::unique_ptr<Mimalloc> open() {
-    for (const char* name : {"libmimalloc.so.2", "libmimalloc.so"}) {
-      if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-        auto subject = std::make_unique<Mimalloc>();
-        subject->malloc_ = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "mi_malloc"));
-        subject->free_ = reinterpret_cast<void (*)(void*)>(dlsym(library, "mi_free"));
-        if (subject->malloc_ != nullptr && subject->free_ != nullptr) return subject;
-      }
-    }
-    return nullptr;
-  }
-  [[nodiscard]] std::string name() const override { return "mimalloc"; }
-  std::uint64_t allocate(std::uint64_t size_bytes) override {
-    return reinterpret_cast<std::uint64_t>(malloc_(size_bytes));
-  }
-  void free(std::uint64_t address) override { free_(reinterpret_cast<void*>(address)); }
-
- private:
-  void* (*malloc_)(std::size_t) = nullptr;
-  void (*free_)(void*) = nullptr;
-};
-
-// Ours, on a device of addresses only: what is left is the allocator itself.
-class Caching final : public Subject {
- public:
-  explicit Caching(bool expandable)
-      : is_expandable_(expandable),
-        device_(device::MetaDevice::create({.capacity_bytes = 4_TiB})),
-        allocator_(*device_, {.config = {.expandable_segments = expandable}}) {}
-  [[nodiscard]] std::string name() const override {
-    return is_expandable_ ? "headroom caching, expandable" : "headroom caching";
-  }
-  std::uint64_t allocate(std::uint64_t size_bytes) override {
-    return allocator_.allocate(size_bytes);
-  }
-  void free(std::uint64_t address) override { allocator_.free(address); }
-
- private:
-  bool is_expandable_;
-  std::unique_ptr<device::MetaDevice> device_;
-  memory::CachingAllocator allocator_;
-};
+using Nanoseconds = std::chrono::duration<double, std::nano>;
 
 // One pair after another of the same size, or random blocks of a set replaced by new ones.
 struct Workload {
@@ -118,6 +47,16 @@ std::vector<Workload> workloads() {
            .is_mixed = true}};
 }
 
+// The contenders share the device, and each keeps what it has freed: a working set of 1/32 of it
+// leaves room for all of them and for their fragmentation.
+std::size_t live_that_fit(const Workload& workload, int threads, std::uint64_t room_bytes) {
+  constexpr std::size_t kLeast = 4;
+  if (workload.live == 0) return 0;
+  const std::uint64_t typical = (workload.low_bytes + workload.high_bytes) / 2;
+  const std::uint64_t fitting = room_bytes / 32 / typical / static_cast<std::uint64_t>(threads);
+  return std::min<std::uint64_t>(workload.live, std::max<std::uint64_t>(fitting, kLeast));
+}
+
 struct Step {
   std::uint32_t slot = 0;
   std::uint64_t size_bytes = 0;
@@ -134,114 +73,196 @@ std::vector<Step> draw_steps(const Workload& workload, std::uint64_t pairs, unsi
   };
   std::vector<Step> steps(pairs);
   for (Step& step : steps) {
-    step.slot = workload.live == 0 ? 0 : static_cast<std::uint32_t>(random() % workload.live);
+    step.slot = static_cast<std::uint32_t>(random());
     step.size_bytes = size();
   }
   return steps;
 }
 
-void run_hot(Subject& subject, const std::vector<Step>& steps) {
-  for (const Step& step : steps) subject.free(subject.allocate(step.size_bytes));
-}
+// How much of a case one subject does in a round.
+struct Amount {
+  std::size_t pairs = 0;  // of each thread
+  std::size_t live = 0;
+};
 
-void run_churn(Subject& subject, const std::vector<Step>& steps, std::vector<std::uint64_t>& held) {
-  for (const Step& step : steps) {
-    subject.free(held[step.slot]);
-    held[step.slot] = subject.allocate(step.size_bytes);
+// One thread of a round.
+class Lane {
+ public:
+  Lane(Subject& subject, std::span<const Step> steps, std::size_t live)
+      : subject_(&subject), steps_(steps), live_(live) {}
+
+  // What goes wrong is kept: an exception may not leave a thread, nor may one be waited for that
+  // does not come.
+  void run(std::barrier<>& start) noexcept {
+    attempt([&] { prepare(); });
+    start.arrive_and_wait();
+    begin_ = Clock::now();
+    if (!error_) attempt([&] { live_ == 0 ? run_hot() : run_churn(); });
+    end_ = Clock::now();
+    attempt([&] {
+      for (const std::uint64_t address : held_) {
+        if (address != 0) subject_->free(address);
+      }
+    });
   }
-}
+
+  [[nodiscard]] Clock::time_point begin() const { return begin_; }
+  [[nodiscard]] Clock::time_point end() const { return end_; }
+  [[nodiscard]] const std::exception_ptr& error() const { return error_; }
+
+ private:
+  template <class Body>
+  void attempt(Body&& body) noexcept {
+    try {
+      body();
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+
+  void prepare() {
+    subject_->enter_thread();
+    held_.reserve(live_);
+    for (std::size_t i = 0; i < live_; ++i) {
+      held_.push_back(subject_->allocate(steps_[i % steps_.size()].size_bytes));
+    }
+  }
+  void run_hot() {
+    for (const Step& step : steps_) subject_->free(subject_->allocate(step.size_bytes));
+  }
+  void run_churn() {
+    for (const Step& step : steps_) {
+      std::uint64_t& place = held_[step.slot % live_];
+      subject_->free(std::exchange(place, 0));  // not once more, should the next line throw
+      place = subject_->allocate(step.size_bytes);
+    }
+  }
+
+  Subject* subject_;
+  std::span<const Step> steps_;
+  std::size_t live_;
+  std::vector<std::uint64_t> held_{};
+  Clock::time_point begin_{};
+  Clock::time_point end_{};
+  std::exception_ptr error_{};
+};
 
 // Nanoseconds a pair: wall time from the first thread's start to the last one's end, over all
-// pairs. The threads read the clock themselves: whoever waits for them may wake up late.
-double measure(Subject& subject,
-               const Workload& workload,
-               const std::vector<std::vector<Step>>& steps) {
-  struct Interval {
-    Clock::time_point begin;
-    Clock::time_point end;
-  };
-  std::barrier start(static_cast<std::ptrdiff_t>(steps.size()));
-  std::vector<Interval> intervals(steps.size());
+// pairs. The threads read the clock themselves: whoever waits for them may wake up late. The first
+// is the caller: PyTorch takes three times as long in a thread that is not the program's first,
+// and one thread alone should be measured where programs allocate.
+double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Amount amount) {
+  std::barrier<> start(static_cast<std::ptrdiff_t>(steps.size()));
+  std::vector<Lane> lanes;
+  lanes.reserve(steps.size());
+  for (const std::vector<Step>& own : steps) {
+    lanes.emplace_back(subject, std::span(own).first(amount.pairs), amount.live);
+  }
   {
     std::vector<std::jthread> workers;
-    for (std::size_t t = 0; t < steps.size(); ++t) {
-      workers.emplace_back(
-          [&subject, &workload, &own = steps[t], &start, &interval = intervals[t]] {
-            std::vector<std::uint64_t> held;
-            for (std::size_t i = 0; i < workload.live; ++i) {
-              held.push_back(subject.allocate(own[i % own.size()].size_bytes));
-            }
-            start.arrive_and_wait();
-            interval.begin = Clock::now();
-            workload.live == 0 ? run_hot(subject, own) : run_churn(subject, own, held);
-            interval.end = Clock::now();
-            for (const std::uint64_t address : held) subject.free(address);
-          });
+    workers.reserve(lanes.size());
+    for (Lane& lane : std::span(lanes).subspan(1)) {
+      workers.emplace_back([&lane, &start] { lane.run(start); });
     }
+    lanes.front().run(start);
   }
-  const auto begin = std::ranges::min(intervals, {}, &Interval::begin).begin;
-  const auto end = std::ranges::max(intervals, {}, &Interval::end).end;
-  const std::chrono::duration<double, std::nano> elapsed = end - begin;
-  return elapsed.count() / static_cast<double>(steps.size() * steps[0].size());
+  for (const Lane& lane : lanes) {
+    if (lane.error()) std::rethrow_exception(lane.error());
+  }
+  const auto begin = std::ranges::min(lanes, {}, &Lane::begin).begin();
+  const auto end = std::ranges::max(lanes, {}, &Lane::end).end();
+  const Nanoseconds elapsed = end - begin;
+  return elapsed.count() / static_cast<double>(steps.size() * amount.pairs);
 }
 
-AllocCase run_case(const Workload& workload,
-                   int threads,
-                   const AllocBenchOptions& options,
-                   const std::vector<std::unique_ptr<Subject>>& subjects) {
-  const auto pairs = std::max<std::uint64_t>(
-      1, static_cast<std::uint64_t>(static_cast<double>(options.pairs) * workload.share));
-  std::vector<std::vector<Step>> steps;
-  steps.reserve(static_cast<std::size_t>(threads));
-  for (int t = 0; t < threads; ++t) {
-    steps.push_back(draw_steps(workload, pairs, static_cast<unsigned>(t + 1)));
-  }
-  std::vector<std::vector<double>> samples(subjects.size());
-  std::vector<std::vector<double>> ratios(subjects.size());
-  for (int round = 0; round < options.rounds + 1; ++round) {
-    std::vector<double> now;
-    now.reserve(subjects.size());
-    for (const auto& subject : subjects) now.push_back(measure(*subject, workload, steps));
-    if (round == 0) continue;  // the first warms up
-    for (std::size_t i = 0; i < subjects.size(); ++i) {
-      samples[i].push_back(now[i]);
-      ratios[i].push_back(now[i] / now.back());
+// Tried twice with a few pairs, so that what the first has to fetch does not count, then as many
+// as the time allows: a call of the driver takes as long as a thousand of a cache.
+Amount affordable(Subject& subject,
+                  const std::vector<std::vector<Step>>& steps,
+                  Amount wanted,
+                  std::uint64_t round_ms) {
+  constexpr Amount kTrial{.pairs = 32, .live = 8};
+  const Amount trial{.pairs = std::min(wanted.pairs, kTrial.pairs),
+                     .live = std::min(wanted.live, kTrial.live)};
+  (void)measure(subject, steps, trial);
+  const double pair_ns = std::max(measure(subject, steps, trial), 1.0);
+  const double most = static_cast<double>(round_ms) * 1e6 / pair_ns;
+  const auto count = static_cast<std::size_t>(most) / steps.size();
+  return {.pairs = std::clamp(count, trial.pairs, wanted.pairs),
+          .live = std::clamp(count, trial.live, wanted.live)};
+}
+
+class Case {
+ public:
+  Case(const Workload& workload,
+       int threads,
+       const AllocBenchOptions& options,
+       const Contenders& contenders)
+      : name_(workload.name), threads_(threads), rounds_(options.rounds), field_(contenders) {
+    const auto pairs = std::max<std::uint64_t>(
+        1, static_cast<std::uint64_t>(static_cast<double>(options.pairs) * workload.share));
+    for (int t = 0; t < threads; ++t) {
+      steps_.push_back(draw_steps(workload, pairs, static_cast<unsigned>(t + 1)));
+    }
+    const Amount wanted{.pairs = pairs,
+                        .live = live_that_fit(workload, threads, contenders.room_bytes)};
+    for (const auto& subject : field_.subjects) {
+      amounts_.push_back(affordable(*subject, steps_, wanted, options.round_ms));
     }
   }
-  AllocCase result{.name = workload.name, .threads = threads};
-  for (std::size_t i = 0; i < subjects.size(); ++i) {
-    result.results.push_back({.allocator = subjects[i]->name(),
-                              .pair_ns = spread_of(samples[i]),
-                              .to_baseline = spread_of(ratios[i])});
+
+  // Round by round, each contender once, so that noise of the machine hits all alike.
+  [[nodiscard]] AllocCase run() {
+    const std::size_t count = field_.subjects.size();
+    std::vector<std::vector<double>> samples(count);
+    std::vector<std::vector<double>> ratios(count);
+    (void)round();  // warms up
+    for (int i = 0; i < rounds_; ++i) {
+      const std::vector<double> now = round();
+      for (std::size_t s = 0; s < count; ++s) {
+        samples[s].push_back(now[s]);
+        ratios[s].push_back(now[s] / now.back());
+      }
+    }
+    AllocCase result{.name = name_, .threads = threads_};
+    for (std::size_t s = 0; s < count; ++s) {
+      result.results.push_back({.allocator = field_.subjects[s]->name(),
+                                .pair_ns = spread_of(samples[s]),
+                                .to_baseline = spread_of(ratios[s]),
+                                .pairs = amounts_[s].pairs});
+    }
+    return result;
   }
-  return result;
-}
+
+ private:
+  [[nodiscard]] std::vector<double> round() const {
+    std::vector<double> now;
+    for (std::size_t s = 0; s < field_.subjects.size(); ++s) {
+      now.push_back(measure(*field_.subjects[s], steps_, amounts_[s]));
+    }
+    return now;
+  }
+
+  std::string name_;
+  int threads_;
+  int rounds_;
+  const Contenders& field_;
+  std::vector<std::vector<Step>> steps_{};
+  std::vector<Amount> amounts_{};
+};
 
 }  // namespace
 
-Spread spread_of(std::vector<double> samples) {
-  if (samples.empty()) return {};
-  std::ranges::sort(samples);
-  return {.median = samples[samples.size() / 2], .low = samples.front(), .high = samples.back()};
-}
-
 AllocBench bench_alloc(const AllocBenchOptions& options,
-                       const std::function<void(std::string_view)>& progress) {
-  std::vector<std::unique_ptr<Subject>> subjects;
-  AllocBench bench;
-  subjects.push_back(std::make_unique<Caching>(false));
-  subjects.push_back(std::make_unique<Caching>(true));
-  subjects.push_back(std::make_unique<Malloc>());
-  if (auto mimalloc = Mimalloc::open()) {
-    subjects.push_back(std::move(mimalloc));
-  } else {
-    bench.notes.emplace_back("mimalloc is not installed; ratios are over malloc");
-  }
-  bench.baseline = subjects.back()->name();
+                       const Contenders& contenders,
+                       const Progress& progress) {
+  AllocBench bench{.device = contenders.device,
+                   .baseline = contenders.subjects.back()->name(),
+                   .notes = contenders.notes};
   for (const int threads : options.threads) {
     for (const Workload& workload : workloads()) {
       progress(fmt::format("measuring {}, {} threads", workload.name, threads));
-      bench.cases.push_back(run_case(workload, threads, options, subjects));
+      bench.cases.push_back(Case(workload, threads, options, contenders).run());
     }
   }
   progress("");

@@ -1,27 +1,21 @@
-// Pairs of allocate and free, on our allocators and on malloc, side by side in one run.
+// Pairs of allocate and free, on our allocators and on others, side by side in one run.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "cli/bench_subject.h"
+#include "cli/progress.h"
+#include "cli/spread.h"
 
 namespace headroom::cli {
 
-// Sorted samples of one quantity: what was typical and how far it strayed.
-struct Spread {
-  double median = 0;
-  double low = 0;
-  double high = 0;
-};
-
-[[nodiscard]] Spread spread_of(std::vector<double> samples);
-
 struct AllocResult {
   std::string allocator;
-  Spread pair_ns;      // wall time over all pairs of all threads
-  Spread to_baseline;  // of each round, over the baseline of the same round
+  Spread pair_ns;           // wall time over all pairs of all threads
+  Spread to_baseline;       // of each round, over the baseline of the same round
+  std::uint64_t pairs = 0;  // of each thread, in each round: as many as its time allowed
 };
 
 struct AllocCase {
@@ -33,10 +27,12 @@ struct AllocCase {
 struct AllocBenchOptions {
   std::vector<int> threads{1, 2, 4, 8, 16};
   int rounds = 7;
-  std::uint64_t pairs = 100'000;  // of each thread, in each round
+  std::uint64_t pairs = 100'000;  // at most, of each thread, in each round
+  std::uint64_t round_ms = 200;   // about what one allocator's round may take
 };
 
 struct AllocBench {
+  std::string device;
   std::string baseline;  // the allocator that ratios are over
   std::vector<std::string> notes{};
   std::vector<AllocCase> cases{};
@@ -44,6 +40,7 @@ struct AllocBench {
 
 // `progress` is told what is being measured.
 [[nodiscard]] AllocBench bench_alloc(const AllocBenchOptions& options,
-                                     const std::function<void(std::string_view)>& progress);
+                                     const Contenders& contenders,
+                                     const Progress& progress);
 
 }  // namespace headroom::cli

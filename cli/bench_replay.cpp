@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
+#include "cli/samples.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -29,15 +29,11 @@ constexpr std::array kPolicies{"pytorch",
                                "pytorch:max_split_size_mb:128",
                                "cudaMallocAsync"};
 
-// Which are looked for where the program was built.
 std::vector<std::string> samples() {
   std::vector<std::string> paths;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(HEADROOM_SAMPLES, ignored)) {
-    const std::string path = entry.path().string();
-    if (path.find(".pickle") != std::string::npos) paths.push_back(path);
+  for (const char* name : {"gpt2_varlen.pickle.zst", "leak_loss.pickle.zst"}) {
+    if (auto path = find_sample(name)) paths.push_back(*std::move(path));
   }
-  std::ranges::sort(paths);
   if (paths.empty()) {
     throw UsageError("bench replay: the samples are not here; name a recording: bench replay FILE");
   }

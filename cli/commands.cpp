@@ -6,6 +6,7 @@ namespace headroom::cli {
 
 std::span<const Command> commands() {
   static const std::vector<Command> all{demo_command(),
+                                        doctor_command(),
                                         info_command(),
                                         replay_command(),
                                         tune_command(),

@@ -22,6 +22,7 @@ namespace headroom::cli {
 [[nodiscard]] Command convert_command();
 [[nodiscard]] Command demo_command();
 [[nodiscard]] Command devices_command();
+[[nodiscard]] Command doctor_command();
 [[nodiscard]] Command info_command();
 [[nodiscard]] Command replay_command();
 [[nodiscard]] Command tune_command();

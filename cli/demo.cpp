@@ -13,6 +13,8 @@
 
 #include "cli/account_json.h"
 #include "cli/commands.h"
+#include "cli/samples.h"
+#include "cli/trace_input.h"
 
 namespace headroom::cli {
 namespace {
@@ -135,8 +137,44 @@ nlohmann::ordered_json failure_json(const memory::OutOfMemoryReport& report) {
   return json;
 }
 
+std::optional<Tour> play_sample(const Context& context) {
+  const auto path = find_sample(kTourSample);
+  if (!path) {
+    context.say(
+        fmt::format("{} is not there, so the first act is left out; HEADROOM_SAMPLES names "
+                    "the folder it is in",
+                    kTourSample));
+    return std::nullopt;
+  }
+  context.progress("replaying a PyTorch recording ...");
+  Tour tour = play_tour(read_input(*path, context), kTourSample);
+  context.progress("");
+  return tour;
+}
+
+nlohmann::ordered_json tour_json(const std::optional<Tour>& tour) {
+  if (!tour) return nullptr;
+  nlohmann::ordered_json json{{"sample", tour->sample},
+                              {"allocs", tour->allocs},
+                              {"same_addresses", tour->same_addresses},
+                              {"segment_mismatches", tour->segment_mismatches},
+                              {"verdict", to_string(tour->diagnosis.health)},
+                              {"peak_live", tour->diagnosis.peak_live},
+                              {"peak_reserved", tour->diagnosis.peak_reserved},
+                              {"account", account_json(tour->diagnosis.account)},
+                              {"limit_bytes", tour->limit_bytes}};
+  json["settings"] = nlohmann::ordered_json::array();
+  for (const TourRow& row : tour->rows) {
+    json["settings"].push_back(
+        {{"conf", row.conf}, {"peak_reserved", row.peak_reserved}, {"fits", row.fits}});
+  }
+  json["export"] = tour->export_line;
+  return json;
+}
+
 ExitCode run(const Context& context) {
-  const Demo demo = play_demo();
+  Demo demo = play_demo();
+  demo.tour = play_sample(context);
   context.print(context.is_json ? demo_json(demo) : draw_demo(demo, context));
   return ExitCode::kDone;
 }
@@ -192,6 +230,7 @@ std::string demo_json(const Demo& demo) {
   nlohmann::ordered_json json;
   json["schema"] = 1;
   json["command"] = "demo";
+  json["recording"] = tour_json(demo.tour);
   json["device"] = to_string(demo.device);
   json["capacity_bytes"] = demo.capacity_bytes;
   json["steps"] = nlohmann::ordered_json::array();
@@ -214,9 +253,9 @@ std::string demo_json(const Demo& demo) {
 Command demo_command() {
   return {.name = "demo",
           .group = "Start here",
-          .summary = "a small device filled, fragmented and emptied, step by step",
+          .summary = "a PyTorch recording replayed, then a small device filled and fragmented",
           .examples =
-              "demo  what allocated, reserved and used mean, and what fragmentation does\n"
+              "demo  what replay finds, what allocated and reserved mean, what fragmentation does\n"
               "demo --json | jq '.steps[].reserved_bytes'  for programs",
           .add = add};
 }

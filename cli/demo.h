@@ -1,6 +1,6 @@
-// `headroom demo`, its first form: a small device is filled, fragmented and emptied, and allocated,
-// reserved and device-used are read at each step. In two parts that tests can take one by one: play
-// it, then draw it or write it as JSON.
+// `headroom demo`, in two acts. First a PyTorch recording is replayed (tour.h); then a small device
+// is filled, fragmented and emptied, and allocated, reserved and device-used are read at each step.
+// In two parts that tests can take one by one: play it, then draw it or write it as JSON.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "headroom/memory/out_of_memory.h"
 
 #include "cli/command.h"
+#include "cli/tour.h"
 
 namespace headroom::cli {
 
@@ -29,12 +30,14 @@ struct DemoStep {
 };
 
 struct Demo {
+  std::optional<Tour> tour{};  // nothing where the recording is not there
   device::DeviceId device{};
   std::uint64_t capacity_bytes = 0;
   std::vector<DemoStep> steps{};
 };
 
-// The same bytes each time. Throws Error when this machine has no 256 MiB to give.
+// The second act alone. The same bytes each time. Throws Error when this machine has no 256 MiB to
+// give.
 [[nodiscard]] Demo play_demo();
 
 [[nodiscard]] std::string draw_demo(const Demo& demo, const Context& context);

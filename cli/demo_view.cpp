@@ -143,6 +143,10 @@ std::string shown(const Terminal& terminal) {
 
 std::string draw_demo(const Demo& demo, const Context& context) {
   std::string out;
+  if (demo.tour) {
+    out += draw_tour(*demo.tour, context) +
+           report::styled("2. The allocator, step by step", Tone::kStrong, context.out) + "\n\n";
+  }
   for (std::size_t i = 0; i < demo.steps.size(); ++i) {
     out += draw_step(i + 1, demo.steps[i], context.out);
   }

@@ -190,7 +190,7 @@ std::string process_table(const std::vector<Holder>& holders,
   for (const Holder& holder : std::span(holders).first(rows)) {
     const ProcessMemory& process = holder.process;
     table.add_row({has_device ? holder.device : "",
-                   std::to_string(process.pid),
+                   process.pid == 0 ? "-" : std::to_string(process.pid),
                    report::printable(process.name) + (process.is_self ? " (this one)" : ""),
                    format_bytes(process.used_bytes)});
   }

@@ -124,13 +124,7 @@ const Command* choose_command(std::vector<std::string>& arguments) {
     arguments.erase(word);
     return command;
   }
-  if (is_file(name)) {
-    if (const Command* doctor = find_command("doctor")) return doctor;
-    throw Error(
-        fmt::format("{}: files are read by 'doctor', which is not in this version; commands: {}",
-                    name,
-                    command_names()));
-  }
+  if (is_file(name)) return find_command("doctor");
   const auto meant = suggest(name, all_command_names());
   throw UsageError(fmt::format("'{}' is neither a command nor a file; {}",
                                name,

@@ -67,7 +67,7 @@ std::string shell_word(std::string_view text) {
            std::string_view("_-./+=:,@%").find(c) != std::string_view::npos ||
            static_cast<unsigned char>(c) >= 0x80;
   };
-  const std::string shown = report::printable(text);
+  std::string shown = report::printable(text);
   if (!shown.empty() && std::ranges::all_of(shown, is_plain)) return shown;
   std::string out = "'";
   for (const char c : shown) {

@@ -26,6 +26,7 @@ foreach(tier embed analyse run)
 endforeach()
 if(HEADROOM_BUILD_CLI)
   install(TARGETS headroom_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/samples DESTINATION ${CMAKE_INSTALL_DATADIR}/headroom)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
@@ -38,5 +39,6 @@ write_basic_package_version_file(
 install(FILES
   ${PROJECT_BINARY_DIR}/headroomConfig.cmake
   ${PROJECT_BINARY_DIR}/headroomConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/Findlibdw.cmake
   ${PROJECT_SOURCE_DIR}/cmake/Findzstd.cmake
   DESTINATION ${HEADROOM_CMAKE_DIR})

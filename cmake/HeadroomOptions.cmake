@@ -9,6 +9,9 @@ option(HEADROOM_FUZZERS "Build the fuzzers, with clang" OFF)
 option(HEADROOM_VALIDATE "Run internal checks after every operation" OFF)
 set(HEADROOM_CUDA AUTO CACHE STRING "The cuda backend: AUTO (where cuda.h is found), ON or OFF")
 set_property(CACHE HEADROOM_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(HEADROOM_TORCH AUTO CACHE STRING
+  "PyTorch's allocator in benchmarks: AUTO (where torch with CUDA is found), ON or OFF")
+set_property(CACHE HEADROOM_TORCH PROPERTY STRINGS AUTO ON OFF)
 set(HEADROOM_SANITIZE "" CACHE STRING "Sanitizers: 'address,undefined' or 'thread'")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -22,9 +22,10 @@ TABLE = {
     "device": ("base", "a backend does not know who asks it for memory"),
     "memory": ("base device", "the allocator is embedded in other programs: base, device and "
                               "memory are all that they should have to take"),
-    "trace": ("base memory:types.h,event.h,stats.h,annotation.h,config.h,allocator.h",
+    "trace": ("base memory:types.h,event.h,stats.h,annotation.h,allocator.h,api.h,config.h,"
+              "caching/caching_allocator.h",
               "trace records the allocator's words and must read files where there is no device; "
-              "only history.h meets an allocator, to attach a recorder to it"),
+              "only history.h meets allocators, to attach recorders to them"),
     "replay": ("base device memory trace", "replay runs allocators, not models"),
     "solve": ("base", "solve speaks of buffers, lifetimes and costs, whoever has them"),
     "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace replay solve",
@@ -44,7 +45,7 @@ REASONS = {
                          "allocator must work without a tracer",
     ("memory", "tensor"): "tensors ask the allocator for memory, not the other way round",
     ("trace", "memory"): "trace takes the allocator's vocabulary only: memory/types.h, event.h, "
-                         "stats.h, annotation.h and config.h; allocator.h for trace/history",
+                         "stats.h, annotation.h and config.h; allocators for trace/history",
     ("trace", "replay"): "replay reads traces; a trace does not know that it is replayed",
     ("trace", "report"): "report reads traces; a trace does not know how it is shown",
     ("replay", "tensor"): "a replay moves blocks, it computes nothing",

@@ -2,8 +2,8 @@
 # Does nothing, quickly, when all is there. Everything it says goes to stderr.
 
 # A package, or package:command where any provider of the command will do.
-build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev)
-test_packages=(libgtest-dev libgmock-dev python3:python3)
+build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libdw-dev)
+test_packages=(libgtest-dev libgmock-dev python3:python3 zstd:zstd)
 lint_packages=(clang-format:clang-format clang-tidy:clang-tidy python3:python3)
 
 launcher=()  # put before whatever runs our binaries
@@ -76,7 +76,7 @@ configure() {
     has_cached "$dir" "$@"; then
     return
   fi
-  (cd "$root" && cmake --preset "$preset" "${options[@]}") >&2 ||
+  (cd "$root" && cmake --preset "$preset" "${options[@]}" "${@/#/-D}") >&2 ||
     die "CMake could not configure $dir (see above)"
 }
 

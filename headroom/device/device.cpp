@@ -161,11 +161,21 @@ DeviceResult<void> Device::map_pages(DeviceAddress address,
   });
 }
 
-DeviceResult<void> Device::unmap_pages(DeviceAddress address, std::uint64_t size_bytes) noexcept {
-  return perform<void>(Call::kUnmapPages, 1, [&]() -> DeviceResult<void> {
-    if (auto size = check_pages(size_bytes, properties_.granularity_bytes); !size) return size;
-    return do_unmap_pages(address, size_bytes);
-  });
+DeviceResult<std::uint64_t> Device::unmap_pages(DeviceAddress address,
+                                                std::uint64_t size_bytes) noexcept {
+  const auto unmapped =
+      perform<std::uint64_t>(Call::kUnmapPages, 1, [&]() -> DeviceResult<std::uint64_t> {
+        if (auto size = check_pages(size_bytes, properties_.granularity_bytes); !size) {
+          return Unexpected(size.error());
+        }
+        return do_unmap_pages(address, size_bytes);
+      });
+  // How many there are is known only now; one is counted already.
+  if (unmapped && *unmapped > 1) {
+    calls_[static_cast<std::size_t>(Call::kUnmapPages)].fetch_add(*unmapped - 1,
+                                                                  std::memory_order_relaxed);
+  }
+  return unmapped;
 }
 
 DeviceResult<StreamId> Device::create_stream(StreamOptions options) noexcept {

@@ -90,7 +90,8 @@ class Device {
 
   [[nodiscard]] const Properties& properties() const noexcept { return properties_; }
   [[nodiscard]] DeviceId id() const noexcept { return properties_.id; }
-  // How often a call was made, refused ones included; a map counts each of its handles.
+  // How often a call was made, refused ones included. A map counts each of its handles, and so does
+  // an unmap, since drivers take as long for each.
   [[nodiscard]] std::uint64_t calls(Call call) const noexcept;
 
   // --- Segments: memory with an address, as cudaMalloc gives it -------------------------------
@@ -119,8 +120,8 @@ class Device {
   DeviceResult<void> map_pages(DeviceAddress address, std::span<const PageHandle> handles) noexcept;
   // Unmaps every mapping in [address, address + size): whole mappings only, and at least one; gaps
   // between them do not matter. Does not wait for queued work: that nobody uses the range any more
-  // is the caller's to know.
-  DeviceResult<void> unmap_pages(DeviceAddress address, std::uint64_t size_bytes) noexcept;
+  // is the caller's to know. Returns how many mappings that were.
+  DeviceResult<std::uint64_t> unmap_pages(DeviceAddress address, std::uint64_t size_bytes) noexcept;
 
   // --- Streams and events ---------------------------------------------------------------------
 
@@ -207,7 +208,8 @@ class Device {
   virtual DeviceResult<void> do_release_pages(PageHandle handle) = 0;
   virtual DeviceResult<void> do_map_pages(DeviceAddress address,
                                           std::span<const PageHandle> handles) = 0;
-  virtual DeviceResult<void> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) = 0;
+  virtual DeviceResult<std::uint64_t> do_unmap_pages(DeviceAddress address,
+                                                     std::uint64_t size_bytes) = 0;
   virtual DeviceResult<StreamId> do_create_stream(StreamOptions options) = 0;
   virtual DeviceResult<StreamId> do_adopt_stream(NativeStream native) = 0;
   virtual DeviceResult<void> do_release_stream(StreamId stream) = 0;

@@ -142,8 +142,10 @@ DeviceResult<void> FaultDevice::do_map_pages(DeviceAddress address,
   return pass<void>(Call::kMapPages, [&] { return inner_.map_pages(address, handles); });
 }
 
-DeviceResult<void> FaultDevice::do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) {
-  return pass<void>(Call::kUnmapPages, [&] { return inner_.unmap_pages(address, size_bytes); });
+DeviceResult<std::uint64_t> FaultDevice::do_unmap_pages(DeviceAddress address,
+                                                        std::uint64_t size_bytes) {
+  return pass<std::uint64_t>(Call::kUnmapPages,
+                             [&] { return inner_.unmap_pages(address, size_bytes); });
 }
 
 DeviceResult<StreamId> FaultDevice::do_create_stream(StreamOptions options) {

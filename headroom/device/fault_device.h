@@ -60,7 +60,8 @@ class FaultDevice final : public Device {
   DeviceResult<void> do_release_pages(PageHandle handle) override;
   DeviceResult<void> do_map_pages(DeviceAddress address,
                                   std::span<const PageHandle> handles) override;
-  DeviceResult<void> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) override;
+  DeviceResult<std::uint64_t> do_unmap_pages(DeviceAddress address,
+                                             std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
   DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;

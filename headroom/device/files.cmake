@@ -37,6 +37,7 @@ set(HEADROOM_DEVICE_SOURCES
   internal/gap_map.cpp
   internal/ledger.cpp
   internal/meta_state.cpp
+  internal/processes.cpp
   meta/meta_device.cpp)
 set(HEADROOM_DEVICE_HEADERS
   call_costs.h

@@ -397,8 +397,9 @@ Account Allocator::account() const {
   return account_for({}, lock, nullptr);
 }
 
-std::vector<SegmentInfo> Allocator::segments() const {
+std::vector<SegmentInfo> Allocator::segments(std::uint64_t* sequence) const {
   const std::lock_guard lock(mutex_);
+  if (sequence != nullptr) *sequence = sequence_;
   return segments_locked();
 }
 

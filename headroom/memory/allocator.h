@@ -125,8 +125,9 @@ class Allocator {
   [[nodiscard]] std::uint64_t misuse_count() const noexcept;
   // Where the bytes of the device are; for a request that failed, or in general.
   [[nodiscard]] Account account() const;
-  // Every segment with its blocks, by address.
-  [[nodiscard]] std::vector<SegmentInfo> segments() const;
+  // Every segment with its blocks, by address. `sequence` is set to the number of the next event:
+  // the segments are as the events before it left them.
+  [[nodiscard]] std::vector<SegmentInfo> segments(std::uint64_t* sequence = nullptr) const;
   // A sentence about the first broken invariant, or nothing.
   [[nodiscard]] std::optional<std::string> check_invariants() const;
 

@@ -1,10 +1,14 @@
 #include "headroom/memory/annotation.h"
 
+#include <array>
+#include <atomic>
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace headroom::memory {
 namespace {
@@ -51,6 +55,47 @@ Interner& interner() {
   return *instance;
 }
 
+// The lock keeps observers alive while they are told; the flag spares everybody from it while there
+// are none.
+class ScopeObservers {
+ public:
+  void add(ScopeObserver& observer) {
+    const std::lock_guard lock(mutex_);
+    observers_.push_back(&observer);
+    has_any_.store(true, std::memory_order_relaxed);
+  }
+  void remove(ScopeObserver& observer) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase(observers_, &observer);
+    has_any_.store(!observers_.empty(), std::memory_order_relaxed);
+  }
+  void tell(std::string_view name, bool is_start) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (ScopeObserver* observer : observers_) observer->scope_changed(name, is_start);
+  }
+  static bool has_any() noexcept { return has_any_.load(std::memory_order_relaxed); }
+
+ private:
+  static inline std::atomic<bool> has_any_{false};
+
+  std::mutex mutex_;
+  std::vector<ScopeObserver*> observers_;
+};
+
+// Never destroyed: scopes may end with the process.
+ScopeObservers& scope_observers() {
+  static auto* const instance = new ScopeObservers;
+  return *instance;
+}
+
+void announce_iteration(std::uint64_t number, bool is_start) noexcept {
+  if (!ScopeObservers::has_any()) return;
+  std::array<char, 40> name{};
+  const int size = std::snprintf(
+      name.data(), name.size(), "iteration %llu", static_cast<unsigned long long>(number));
+  announce_scope({name.data(), static_cast<std::size_t>(size)}, is_start);
+}
+
 }  // namespace
 
 AnnotationId intern_annotation(AnnotationId parent, std::string_view name) {
@@ -66,5 +111,35 @@ ContextScope::ContextScope(AllocationContext context) noexcept
     : outer_(std::exchange(t_context, context)) {}
 
 ContextScope::~ContextScope() { t_context = outer_; }
+
+void add_scope_observer(ScopeObserver& observer) { scope_observers().add(observer); }
+
+void remove_scope_observer(ScopeObserver& observer) noexcept { scope_observers().remove(observer); }
+
+void announce_scope(std::string_view name, bool is_start) noexcept {
+  if (ScopeObservers::has_any()) scope_observers().tell(name, is_start);
+}
+
+std::string_view to_string(Phase phase) noexcept {
+  switch (phase) {
+    case Phase::kForward:
+      return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kOptimizerStep:
+      return "optimizer_step";
+    case Phase::kEvaluation:
+      return "evaluation";
+    case Phase::kDataLoading:
+      return "data_loading";
+  }
+  return "?";
+}
+
+IterationScope::IterationScope(std::uint64_t number) : number_(number) {
+  announce_iteration(number_, true);
+}
+
+IterationScope::~IterationScope() { announce_iteration(number_, false); }
 
 }  // namespace headroom::memory

@@ -29,12 +29,20 @@ class Allocators {
     if (!config_) config_ = read_environment();
     allocators_.push_back(
         std::make_unique<CachingAllocator>(device, memory::CachingOptions{.config = *config_}));
+    if (observer_) observer_(*allocators_.back());
     return *allocators_.back();
   }
 
   CachingAllocator* existing(Device& device) {
     const std::lock_guard lock(mutex_);
     return find(device);
+  }
+
+  void observe(std::function<void(memory::Allocator&)> observer) {
+    const std::lock_guard lock(mutex_);
+    observer_ = std::move(observer);
+    if (!observer_) return;
+    for (const auto& allocator : allocators_) observer_(*allocator);
   }
 
   void empty_caches() {
@@ -77,6 +85,7 @@ class Allocators {
   std::mutex mutex_;
   std::optional<AllocatorConfig> config_;
   std::vector<std::unique_ptr<CachingAllocator>> allocators_;
+  std::function<void(memory::Allocator&)> observer_;
 };
 
 // Never destroyed: memory may be freed until the very end of the process.
@@ -126,6 +135,10 @@ DeviceId current_device() {
 }
 
 memory::Allocator& allocator(WhichDevice which) { return allocators().of(which.resolve()); }
+
+void set_allocator_observer(std::function<void(memory::Allocator&)> observer) {
+  allocators().observe(std::move(observer));
+}
 
 std::uint64_t memory_allocated(WhichDevice which) {
   return bytes(statistics_of(which).allocated_bytes.all.current);

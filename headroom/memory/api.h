@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -55,6 +56,10 @@ void set_device(WhichDevice which);
 // The process's allocator for a device, made on first use with the settings of the environment.
 // Throws InvalidArgument when those are wrong.
 [[nodiscard]] memory::Allocator& allocator(WhichDevice which = {});
+
+// Told of every allocator of the process: of those there are at once, of others as they are made,
+// before anybody else has them. An empty function stops. It must not call allocator().
+void set_allocator_observer(std::function<void(memory::Allocator&)> observer);
 
 // --- torch.cuda's functions ----------------------------------------------------------------------
 

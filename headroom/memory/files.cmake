@@ -14,6 +14,7 @@ set(HEADROOM_MEMORY_SOURCES
   explain.cpp
   internal/config_numbers.cpp
   internal/config_tokens.cpp
+  parse_pytorch_message.cpp
   pytorch_message.cpp
   stats.cpp
   types.cpp)
@@ -29,6 +30,7 @@ set(HEADROOM_MEMORY_HEADERS
   ../memory.h
   out_of_memory.h
   pmr.h
+  parse_pytorch_message.h
   pytorch_message.h
   stats.h
   types.h)

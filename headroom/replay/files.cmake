@@ -12,6 +12,7 @@ set(HEADROOM_REPLAY_SOURCES
   player.cpp
   policy.cpp
   program.cpp
+  recorded_account.cpp
   tune.cpp
   verify.cpp
   waste.cpp)
@@ -21,6 +22,7 @@ set(HEADROOM_REPLAY_HEADERS
   player.h
   policy.h
   program.h
+  recorded_account.h
   tune.h
   verify.h
   waste.h)

@@ -7,10 +7,14 @@
 #include <span>
 #include <sstream>
 #include <utility>
+#include <vector>
 
+#include "headroom/base/error.h"
 #include "headroom/trace/export_csv.h"
 #include "headroom/trace/export_perfetto.h"
 #include "headroom/trace/export_speedscope.h"
+#include "headroom/trace/hrt_reader.h"
+#include "headroom/trace/hrt_writer.h"
 #include "headroom/trace/internal/bytes_file.h"
 #include "headroom/trace/internal/failure.h"
 #include "headroom/trace/internal/file_buffer.h"
@@ -26,8 +30,13 @@ using internal::Content;
 
 using WriteFunction = FormatResult<std::string> (*)(const Trace&, const Progress&);
 
-FormatResult<std::string> write_nothing(const Trace& /*trace*/, const Progress& /*progress*/) {
-  return Unexpected(FormatError{.message = "this version does not write that format yet"});
+FormatResult<std::string> write_hrt_text(const Trace& trace, const Progress& /*progress*/) {
+  try {
+    const std::vector<std::byte> file = write_hrt(trace, {.level = 9});
+    return std::string(reinterpret_cast<const char*>(file.data()), file.size());
+  } catch (const InvalidArgument& error) {
+    return Unexpected(FormatError{.message = error.what()});
+  }
 }
 
 // The exports, which may be much larger than the trace, go to the file as they are made.
@@ -54,15 +63,11 @@ struct Ending {
 constexpr std::array kEndings{
     Ending{".pickle", Format::kPickle, write_pickle},
     Ending{".pkl", Format::kPickle, write_pickle},
-    Ending{".hrt", Format::kHrt, write_nothing},
+    Ending{".hrt", Format::kHrt, write_hrt_text},
     Ending{".perfetto.json", Format::kPerfetto, nullptr, stream_perfetto},
     Ending{".speedscope.json", Format::kSpeedscope, nullptr, stream_speedscope},
     Ending{".csv", Format::kCsv, nullptr, stream_csv},
 };
-
-FormatResult<Trace> parse_hrt_later(std::span<const std::byte> /*bytes*/, std::string* /*note*/) {
-  return Unexpected(FormatError{.message = "this version does not read .hrt yet"});
-}
 
 constexpr std::string_view kPackedEnding = ".zst";
 
@@ -115,7 +120,8 @@ TraceFile read_file(const std::string& path, const Progress& progress) {
       break;
     case Content::kHrt:
       out.format = Format::kHrt;
-      out.trace = value_or_throw(parse_hrt_later(buffer.bytes(), &out.note));
+      out.trace = value_or_throw(parse_hrt(
+          buffer.bytes(), {.note = &out.note, .progress = within(progress, unpacked_at, 1)}));
       break;
     case Content::kOther:
       internal::fail(internal::describe_other(buffer.bytes()));

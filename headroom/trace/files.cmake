@@ -1,38 +1,73 @@
+# Symbols by libdw where it is installed; else the dynamic linker names exported functions.
+if(libdw_FOUND)
+  set(HEADROOM_SYMBOLISER internal/symboliser_libdw.cpp)
+  set(HEADROOM_LIBDW libdw::libdw)
+  set(HEADROOM_LIBDW_PACKAGE libdw)
+else()
+  set(HEADROOM_SYMBOLISER internal/symboliser_dladdr.cpp)
+endif()
 set(HEADROOM_TRACE_SOURCES
   device_name.cpp
   export_csv.cpp
   export_perfetto.cpp
   export_speedscope.cpp
   file.cpp
+  file_recorder.cpp
   format_error.cpp
   groups.cpp
+  growth.cpp
   histograms.cpp
+  history.cpp
+  hrt_reader.cpp
+  hrt_writer.cpp
   index.cpp
   internal/bytes_file.cpp
+  internal/crc32c.cpp
+  internal/demangle.cpp
   internal/dict_template.cpp
+  internal/final_state.cpp
+  internal/free_path.cpp
+  internal/hrt_decoder.cpp
+  internal/hrt_events.cpp
+  internal/hrt_format.cpp
+  internal/hrt_items.cpp
   internal/json_out.cpp
   internal/large_space.cpp
+  internal/lazy_memory.cpp
+  internal/modules.cpp
+  internal/output_file.cpp
   internal/path.cpp
   internal/pickle_data.cpp
   internal/pickle_machine.cpp
   internal/pickle_machine_fast.cpp
   internal/pickle_opcodes.cpp
   internal/pickle_sink.cpp
+  internal/raw_frame.cpp
   internal/record.cpp
   internal/segment_map.cpp
+  internal/settings.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
   internal/snapshot_tables.cpp
   internal/sniff.cpp
+  internal/stack_interner.cpp
+  internal/stack_walk.cpp
+  internal/substitute.cpp
+  ${HEADROOM_SYMBOLISER}
+  internal/tick_clock.cpp
+  internal/trace_builder.cpp
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
+  iterations.cpp
   lifetimes.cpp
   pickle_reader.cpp
   pickle_writer.cpp
+  ring_recorder.cpp
   settings.cpp
   sites.cpp
   start_state.cpp
+  symbols.cpp
   tables.cpp
   trace.cpp
   value.cpp)
@@ -42,17 +77,26 @@ set(HEADROOM_TRACE_HEADERS
   export_perfetto.h
   export_speedscope.h
   file.h
+  file_recorder.h
   format_error.h
   groups.h
+  growth.h
   histograms.h
+  history.h
+  hrt_reader.h
+  hrt_writer.h
   index.h
+  iterations.h
   lifetimes.h
   pickle_reader.h
   pickle_writer.h
   progress.h
+  ring_recorder.h
   settings.h
   sites.h
+  stack_options.h
   start_state.h
+  symbols.h
   tables.h
   trace.h
   value.h)

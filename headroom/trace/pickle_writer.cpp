@@ -53,6 +53,13 @@ Sums sums_of(const Segment& segment) {
   return sums;
 }
 
+// Of the first item that has one.
+int rank_of(const Trace& trace) {
+  if (!trace.devices.empty()) return trace.devices.front().rank;
+  if (!trace.segments.empty()) return trace.segments.front().rank;
+  return trace.annotations.empty() ? 0 : trace.annotations.front().rank;
+}
+
 class SnapshotWriter {
  public:
   SnapshotWriter(const Trace& trace, const Progress& progress)
@@ -61,7 +68,12 @@ class SnapshotWriter {
         is_ours_(trace.origin == Origin::kHeadroom),
         string_slots_(trace.strings.size()),
         frame_slots_(trace.stacks.frame_count()),
-        stack_slots_(trace.stacks.size()) {}
+        stack_slots_(trace.stacks.size()) {
+    while (empty_stack_ + 1 < trace.stacks.size()) {
+      if (trace.stacks.frame_ids(++empty_stack_).empty()) return;
+    }
+    empty_stack_ = 0;
+  }
 
   [[nodiscard]] std::string write() && {
     if (trace_.is_bare_list) {
@@ -99,8 +111,7 @@ class SnapshotWriter {
   void ours() {
     out_.literal("producer");
     out_.text(trace_.producer);
-    const int rank = trace_.devices.empty() ? 0 : trace_.devices.front().rank;
-    if (rank != 0) {
+    if (const int rank = rank_of(trace_); rank != 0) {
       out_.literal("rank");
       out_.integer(rank);
     }
@@ -247,6 +258,7 @@ class SnapshotWriter {
   void frames(StackId stack, bool always) {
     if (stack == 0 && !always) return;
     out_.literal("frames");
+    if (stack == 0) stack = empty_stack_;  // one list for both
     const auto ids = trace_.stacks.frame_ids(stack);
     out_.shared_list(ids.size(), stack_slots_[stack], [&](std::size_t i) { frame(ids[i]); });
   }
@@ -300,18 +312,16 @@ class SnapshotWriter {
   std::vector<PickleSink::Slot> string_slots_;
   std::vector<PickleSink::Slot> frame_slots_;
   std::vector<PickleSink::Slot> stack_slots_;
+  StackId empty_stack_ = 0;  // the stack without frames, 0 if there is none
   std::size_t events_written_ = 0;
 };
 
 // Why a snapshot has no place for this trace, if it has none.
 std::optional<std::string> obstacle_of(const Trace& trace) {
-  std::optional<int> rank;
-  const auto is_other = [&rank](const auto& item) {
-    if (!rank) rank = item.rank;
-    return item.rank != *rank;
-  };
+  const auto is_other = [rank = rank_of(trace)](const auto& item) { return item.rank != rank; };
   if (std::ranges::any_of(trace.devices, is_other) ||
-      std::ranges::any_of(trace.segments, is_other)) {
+      std::ranges::any_of(trace.segments, is_other) ||
+      std::ranges::any_of(trace.annotations, is_other)) {
     return "the recording has several ranks, and a PyTorch snapshot holds one: write .hrt";
   }
   const auto is_odd = [](const DeviceTrace& device) {

@@ -1,7 +1,5 @@
 #include "headroom/trace/trace.h"
 
-#include <algorithm>
-
 namespace headroom::trace {
 
 void Events::reserve(std::size_t count) {
@@ -26,9 +24,10 @@ void Events::push_back(const Entry& entry) {
     stream_ids_.push_back(stream_ids_.back());
     return;
   }
-  const auto found = std::ranges::find(streams_, entry.stream);
-  stream_ids_.push_back(static_cast<std::uint32_t>(found - streams_.begin()));
-  if (found == streams_.end()) streams_.push_back(entry.stream);
+  const auto [found, is_new] =
+      stream_index_.try_emplace(entry.stream, static_cast<std::uint32_t>(streams_.size()));
+  if (is_new) streams_.push_back(entry.stream);
+  stream_ids_.push_back(found->second);
 }
 
 Entry Events::operator[](std::size_t i) const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "headroom/memory/event.h"
@@ -82,6 +83,7 @@ class Events {
   std::vector<StackId> stacks_;
   std::vector<DetailsId> details_;
   std::vector<std::uint64_t> streams_;
+  std::unordered_map<std::uint64_t, std::uint32_t> stream_index_;  // so that no file makes it slow
 };
 
 struct DeviceTrace {

@@ -61,9 +61,11 @@ TEST(Cli, PrintsItsVersion) {
 TEST(CliGolden, Help) {
   expect_golden("help.txt", run({"--help"}).out);
   expect_golden("help-demo.txt", run({"demo", "--help"}).out);
+  expect_golden("help-doctor.txt", run({"doctor", "--help"}).out);
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
   expect_golden("help-tune.txt", run({"tune", "--help"}).out);
   expect_golden("help-info.txt", run({"info", "--help"}).out);
+  expect_golden("help-replay.txt", run({"replay", "--help"}).out);
   expect_golden("help-convert.txt", run({"convert", "--help"}).out);
 }
 
@@ -82,7 +84,7 @@ TEST(Cli, WrongUsageIsOneLineAndTwo) {
   expect_complaint(run({""}), 2, "'' is neither a command nor a file");
   expect_complaint(run({"/"}), 2, "'/' is neither a command nor a file");
   expect_complaint(run({"devcies"}), 2, "did you mean 'devices'?");
-  expect_complaint(run({"foo"}), 2, "commands: demo, info, replay, tune, convert, devices");
+  expect_complaint(run({"foo"}), 2, "commands: demo, doctor, info, replay, tune, convert, devices");
   expect_complaint(run({"devices", "--mesure"}), 2, "did you mean '--measure'?");
   expect_complaint(run({"devices", "--frobnicate"}), 2, "see 'headroom devices --help'");
   expect_complaint(run({"--jsno"}), 2, "did you mean '--json'?");
@@ -97,7 +99,10 @@ TEST(Cli, AnArgumentCannotBreakTheLine) {
 }
 
 TEST(Cli, AFileAloneAsksForTheDoctor) {
-  expect_complaint(run({HEADROOM_BINARY}), 1, "'doctor', which is not in this version");
+  expect_complaint(run({HEADROOM_BINARY}), 1, HEADROOM_BINARY);
+  const auto done = run({HEADROOM_SOURCE_DIR "/samples/leak_loss.pickle.zst"});
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_THAT(done.out, HasSubstr("\nleak: "));
 }
 
 TEST(Cli, SaysThatItCouldNotWrite) {
@@ -132,6 +137,7 @@ TEST(CliDemo, TakesNothingFromTheEnvironment) {
   const ProcessResult done = run({"demo"});
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_EQ(done.err, "");
+  EXPECT_THAT(done.out, HasSubstr("33,437 of 33,437"));
   EXPECT_THAT(done.out, HasSubstr("out of memory: asked for 128MiB"));
   EXPECT_THAT(done.out, HasSubstr("Next: headroom devices"));
   const ProcessResult same =
@@ -143,8 +149,18 @@ TEST(CliDemo, TakesNothingFromTheEnvironment) {
   EXPECT_EQ(same.out, done.out);
 }
 
+// The recording takes seconds, and is looked at above.
+ProcessOptions without_samples() { return {.environment = {{"HEADROOM_SAMPLES", "/nowhere"}}}; }
+
+TEST(CliDemo, GoesOnWithoutTheRecording) {
+  const ProcessResult done = run({"demo"}, without_samples());
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_THAT(done.err, HasSubstr("HEADROOM_SAMPLES"));
+  EXPECT_THAT(done.out, HasSubstr("out of memory: asked for 128MiB"));
+}
+
 TEST(CliDemo, GivesItsStepsAsJson) {
-  const ProcessResult done = run({"demo", "--json"});
+  const ProcessResult done = run({"demo", "--json"}, without_samples());
   EXPECT_EQ(done.exit_code, 0);
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["schema"], 1);
@@ -153,7 +169,11 @@ TEST(CliDemo, GivesItsStepsAsJson) {
 }
 
 TEST(CliDemo, SaysThatItCouldNot) {
-  expect_complaint(run({"demo"}, {.out_file = "/dev/full"}), 1, "No space left on device");
+  ProcessOptions options = without_samples();
+  options.out_file = "/dev/full";
+  const ProcessResult full = run({"demo"}, options);
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.err, HasSubstr("No space left on device"));
   expect_complaint(run({"demo", "now"}), 2, "unexpected argument 'now'");
 }
 
@@ -188,7 +208,8 @@ TEST(CliDevices, OptionsOfEveryCommandMayStandBeforeIt) {
 
 TEST(CliDevices, MeasuresAndSaysSoWhereSomebodyWatches) {
   if (!testing::has_terminals()) GTEST_SKIP() << "no terminal can be made here";
-  const ProcessResult done = run({"devices", "--measure", "--json"}, {.err_is_terminal = true});
+  const ProcessResult done =
+      run({"devices", "cpu:0", "--measure", "--json"}, {.err_is_terminal = true});
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_THAT(done.err, StartsWith("\rmeasuring cpu:0 (1 of 1)"));
   EXPECT_THAT(done.err, EndsWith("\r\x1b[K"));  // and takes it away again

@@ -22,7 +22,7 @@ DeviceReport sample_h200(int index, bool is_measured) {
                     .name = "NVIDIA H200",
                     .total_bytes = 150'109'880'320,
                     .granularity_bytes = 2_MiB,
-                    .max_reservation_bytes = 128_TiB,
+                    .max_reservation_bytes = 32_TiB,
                     .multiprocessors = 132,
                     .architecture = "sm_90",
                     .has_virtual_memory = true,

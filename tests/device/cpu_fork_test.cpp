@@ -165,7 +165,7 @@ TEST(CpuFork, DoesNotHangWhateverOtherThreadsDo) {
           parent.device->map_pages(base, std::array{parent.pages}).value();
           parent.device->fill(base, 1, kPage, parent.stream).value();
           parent.device->synchronize_stream(parent.stream).value();
-          parent.device->unmap_pages(base, kPage).value();
+          (void)parent.device->unmap_pages(base, kPage).value();
           parent.device->release_addresses(base).value();
           const auto stream = parent.device->create_stream().value();
           parent.device->release_stream(stream).value();

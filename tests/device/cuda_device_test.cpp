@@ -105,6 +105,25 @@ TEST_F(CudaDeviceTest, MemoryInfoIsTheCards) {
   EXPECT_EQ(device().used_bytes(), 0U);
 }
 
+TEST_F(CudaDeviceTest, APartOfACardIsAllThatItKnowsOf) {
+  const auto part = CudaDevice::create({.capacity_bytes = 64_MiB}).value();
+  EXPECT_EQ(part->properties().total_bytes, 64_MiB);
+  const DeviceAddress segment = part->allocate_segment(40_MiB).value();
+  const PageHandle pages = part->create_pages(20_MiB).value();
+  const MemoryInfo info = part->memory_info().value();
+  EXPECT_EQ(info.total_bytes, 64_MiB);
+  EXPECT_EQ(info.free_bytes, 4_MiB);
+  EXPECT_TRUE(refused(part->allocate_segment(6_MiB), kOutOfMemory));
+  EXPECT_TRUE(worked(part->release_pages(pages)));
+  EXPECT_TRUE(worked(part->free_segment(segment)));
+  EXPECT_EQ(part->memory_info().value().free_bytes, 64_MiB);
+  for (const std::uint64_t wrong : {std::uint64_t{0}, device().properties().total_bytes + 1}) {
+    const auto none = CudaDevice::create({.capacity_bytes = wrong});
+    ASSERT_FALSE(none.has_value()) << wrong;
+    EXPECT_THAT(none.error(), HasSubstr("so it cannot have a capacity of"));
+  }
+}
+
 TEST_F(CudaDeviceTest, TheCardRefusesWhatItHasNot) {
   const MemoryInfo info = device().memory_info().value();
   const auto segment = device().allocate_segment(info.free_bytes + 1_MiB);

@@ -5,6 +5,9 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,9 +25,10 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::string output_of(const std::string& name) {
+std::string output_of(const std::string& name, std::vector<std::string> arguments = {}) {
   const auto done =
-      testing::run_process({.program = std::string(HEADROOM_EXAMPLES_DIR "/example_") + name});
+      testing::run_process({.program = std::string(HEADROOM_EXAMPLES_DIR "/example_") + name,
+                            .arguments = std::move(arguments)});
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(done.err, "");
   return done.out;
@@ -51,6 +55,19 @@ TEST(Examples, DynamicAllocationGivesPyTorchsBytes) {
   EXPECT_EQ(line(out, "x freed"), "allocated 4,194,304 reserved 20,971,520");
   EXPECT_EQ(line(out, "z = matmul(x, y)"), "allocated 83,886,080 reserved 88,080,384");
   EXPECT_EQ(line(out, "x and y freed"), "allocated 50,331,648 reserved 88,080,384");
+}
+
+TEST(Examples, RecordHistoryNamesWhatIsLiveAtThePeak) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("headroom-example-" + std::to_string(getpid())))
+          .string() +
+      ".hrt";
+  const std::string out = output_of("record_history", {path});
+  std::filesystem::remove(path);
+  EXPECT_THAT(out, HasSubstr("and 18 marks in headroom-example"));
+  EXPECT_EQ(line(out, "  weights"), "4MiB");
+  EXPECT_EQ(line(out, "  forward/layer3"), "4MiB");
+  EXPECT_EQ(line(out, "  backward"), "1MiB");
 }
 
 TEST(Examples, PreallocationGivesPyTorchsBytes) {

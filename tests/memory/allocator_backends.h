@@ -85,7 +85,27 @@ struct MetaMemory : BackendType<headroom::testing::meta_backend> {
   }
 };
 
+// A part of the first GPU, so that its capacity is small and exact whoever else is on the card.
+struct CudaMemory : BackendType<headroom::testing::cuda_backend> {
+  using Hold = GateHold;
+  static TestDevice make(BackendOptions options = {}) {
+    // Never destroyed: with it the context would go, and be made again for every device.
+    static device::CudaDevice* const keeps_context = [] {
+      auto device = device::CudaDevice::create().value();
+      EXPECT_TRUE(device->memory_info().has_value());
+      return device.release();
+    }();
+    (void)keeps_context;
+    return TestDevice(
+        device::CudaDevice::create({.capacity_bytes = options.capacity_bytes}).value());
+  }
+};
+
+#if defined(HEADROOM_TEST_CUDA)
+using AllocatorBackends = ::testing::Types<CudaMemory>;
+#else
 using AllocatorBackends = ::testing::Types<CpuMemory, MetaMemory>;
+#endif
 
 // Keeps every event.
 class Collector final : public EventSink {

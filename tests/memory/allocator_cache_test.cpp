@@ -409,6 +409,51 @@ TYPED_TEST(AllocatorCache, RestoreRefusesWhatCannotBe) {
   allocator.free(at);
 }
 
+// Runs with holes, a tail and blocks in use: what one allocator has, another takes over and goes on
+// with as the first would have.
+TEST(RestoreExpandable, GoesOnWhereTheOtherStopped) {
+  const device::MetaOptions card{.capacity_bytes = 1_GiB};
+  const CachingOptions options{.config = {.expandable_segments = true}};
+  const auto device = device::MetaDevice::create(card);
+  CachingAllocator allocator(*device, options);
+  std::vector<DeviceAddress> blocks;
+  for (int i = 0; i < 12; ++i) blocks.push_back(allocator.allocate(15_MiB));
+  blocks.push_back(allocator.allocate(300'000));
+  for (const std::size_t i : {1U, 2U, 3U, 4U, 7U, 11U}) allocator.free(blocks[i]);
+  ASSERT_GT(allocator.empty_cache(), 0U);
+
+  const auto twin = device::MetaDevice::create(card);
+  const device::MetaState state = device->state();
+  const auto pages = twin->restore(state).value();
+  std::vector<ReservationInfo> reservations;
+  for (const auto& reservation : state.reservations) {
+    const std::uint64_t page = reservation.pages.front().size_bytes;
+    ReservationInfo& info = reservations.emplace_back();
+    info.address = reservation.address;
+    info.size_bytes = reservation.size_bytes;
+    info.is_small = page == kSmallSegmentBytes;
+    info.pages.resize(reservation.size_bytes / page, device::PageHandle::kNone);
+    for (const device::RestoredPages& mapped : pages) {
+      const std::uint64_t offset = mapped.address - reservation.address;
+      if (offset < reservation.size_bytes) info.pages[offset / page] = mapped.handle;
+    }
+  }
+  CachingAllocator other(*twin, options);
+  const std::vector<SegmentInfo> segments = allocator.segments();
+  ASSERT_GT(segments.size(), 2U) << "there are holes";
+  EXPECT_TRUE(refused(other.restore(segments), StatusCode::kInvalidArgument));
+  auto wrong = reservations;
+  std::ranges::fill(wrong[0].pages, device::PageHandle::kNone);
+  EXPECT_TRUE(refused(other.restore(segments, wrong), StatusCode::kInvalidArgument));
+  ASSERT_TRUE(worked(other.restore(segments, reservations)));
+  EXPECT_EQ(other.check_invariants(), std::nullopt);
+  for (const std::uint64_t size : {4_MiB, 30_MiB, 16_MiB, 70_MiB, 2_MiB, 100_KiB}) {
+    EXPECT_EQ(other.allocate(size), allocator.allocate(size)) << size;
+  }
+  EXPECT_EQ(other.empty_cache(), allocator.empty_cache());
+  EXPECT_EQ(other.check_invariants(), std::nullopt);
+}
+
 // The flush takes two block objects for what sticks out of the pages it gives back; the request
 // then splits one of the pieces and needs a third.
 TEST(ExpandableFlush, LeavesWhatASplitNeeds) {

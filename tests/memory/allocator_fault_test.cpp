@@ -269,11 +269,6 @@ TYPED_TEST(AllocatorFaults, ACallThatFailsForLongIsMadeUpForLater) {
 
 // A driver that goes away takes everything with it: freeing and giving back count as done.
 TYPED_TEST(AllocatorFaults, ADriverThatShutsDownIsNoError) {
-#if defined(__SANITIZE_ADDRESS__)
-  // Seen to fail once, with many tests in parallel, and not alone. The cause is not known; a
-  // marking of freed blocks that is queued and comes late is suspected, which only this build has.
-  GTEST_SKIP() << "failed once under AddressSanitizer beside many other tests; cause not known";
-#endif
   std::uint64_t clean_calls = 0;
   {
     FaultyWorld<TypeParam> world;
@@ -286,6 +281,10 @@ TYPED_TEST(AllocatorFaults, ADriverThatShutsDownIsNoError) {
     world.faulty().fail_at(position, StatusCode::kShutDown, UINT64_MAX);
     ASSERT_EQ(world.run(), std::nullopt);
     EXPECT_EQ(world.allocator().misuse_count(), 0U);
+    // Where streams have threads, a run may ask for fewer events and end before its turn comes.
+    if (world.faulty().failed() == 0) {
+      world.faulty().fail_at(1, StatusCode::kShutDown, UINT64_MAX);
+    }
     const auto next = world.allocator().try_allocate(100_MiB);
     ASSERT_FALSE(next.has_value());
     EXPECT_EQ(next.error().reason, FailureReason::kDevice);

@@ -1,11 +1,17 @@
 // The point of replay: on a recording of PyTorch every allocation lands on the recorded address,
-// and the peaks are PyTorch's.
+// and the peaks are PyTorch's. HEADROOM_RECORDINGS names a folder with more of them.
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "headroom/replay/verify.h"
+#include "headroom/trace/file.h"
 
 #include "tests/trace/samples.h"
 
@@ -16,37 +22,105 @@ using trace::testing::recording;
 using trace::testing::recording_names;
 using trace::testing::trace_of;
 
+void expect_exact(const trace::Trace& trace, const trace::DeviceTrace& device) {
+  const Program program = compile(trace, device);
+  const Verification v = verify(program);
+  EXPECT_EQ(v.address_mismatches, 0U);
+  EXPECT_EQ(v.segment_mismatches, 0U);
+  EXPECT_TRUE(v.has_same_end);
+  EXPECT_EQ(program.anomalies.total(), 0U);
+  if (v.first) {
+    ADD_FAILURE() << "event " << v.first->event << ": " << v.first->recorded << ", but we did "
+                  << v.first->ours;
+  }
+}
+
 class Recordings : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Recordings, VerifyToTheByte) {
   const trace::Trace trace = trace_of(recording(GetParam()));
-  const Program program = compile(trace, trace.devices[0]);
-  const Verification verification = verify(program);
-  EXPECT_EQ(verification.address_mismatches, 0U);
-  EXPECT_EQ(verification.segment_mismatches, 0U);
-  EXPECT_TRUE(verification.has_same_end);
-  if (verification.first) {
-    ADD_FAILURE() << "event " << verification.first->event << ": " << verification.first->recorded
-                  << ", but we did " << verification.first->ours;
-  }
-  std::printf("%s: %lu allocs, allocated %lu reserved %lu, %.3f s, proved %d, empty %zu\n",
-              GetParam().c_str(),
-              verification.result.allocs,
-              verification.result.peak_allocated,
-              verification.result.peak_reserved,
-              verification.result.seconds,
-              verification.is_version_proved,
-              verification.empty_caches.size());
-  for (int i = 0; i < 3; ++i) {
-    const ReplayResult plain = replay(program, as_recorded(program));
-    std::printf("   plain reserved %lu in %.4f s: %.2f M events/s\n", plain.peak_reserved,
-                plain.seconds, static_cast<double>(plain.events) / plain.seconds / 1e6);
+  expect_exact(trace, trace.devices[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kept,
+                         Recordings,
+                         ::testing::ValuesIn(recording_names()),
+                         [](const auto& test) { return test.param; });
+
+// What PyTorch itself counted.
+TEST(RecordedPeaks, ArePyTorchs) {
+  struct Peaks {
+    std::uint64_t allocated;
+    std::uint64_t reserved;
+  };
+  const std::map<std::string, Peaks> all{{"resnet50", {3'077'896'704, 3'684'696'064}},
+                                         {"gpt2_varlen", {12'985'996'800, 21'109'932'032}},
+                                         {"gnn_sampled", {9'328'110'080, 16'334'716'928}},
+                                         {"llama_serve", {4'900'414'976, 7'342'129'152}},
+                                         {"seed_deepnet", {279'592'960, 283'115'520}},
+                                         {"streams", {301'989'888, 778'043'392}},
+                                         {"streams_expandable", {301'400'064, 379'584'512}}};
+  for (const auto& [name, peaks] : all) {
+    const trace::Trace trace = trace_of(recording(name));
+    const Verification v = verify(compile(trace, trace.devices[0]));
+    EXPECT_EQ(v.result.peak_allocated, peaks.allocated) << name;
+    EXPECT_EQ(v.result.peak_reserved, peaks.reserved) << name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Recordings, ::testing::ValuesIn(recording_names()), [](const auto& test) {
-  return test.param;
-});
+// The comparison must be able to fail.
+TEST(Verify, NoticesAnotherVersionsDecisionsAndExplainsTheFirst) {
+  const trace::Trace trace = trace_of(recording("gpt2_varlen"));
+  const Program program = compile(trace, trace.devices[0]);
+  const Verification v = verify(program, {.version = memory::kPyTorch213});
+  EXPECT_GT(v.address_mismatches, 0U);
+  ASSERT_TRUE(v.first);
+  EXPECT_NE(v.first->recorded.find("alloc of"), std::string::npos);
+  EXPECT_NE(v.first->ours.find("placed at"), std::string::npos);
+  EXPECT_GE(v.first->free_blocks.size(), 2U);
+}
+
+TEST(Verify, NoticesAnotherLimit) {
+  const trace::Trace trace = trace_of(recording("resnet50_gc_tight"));
+  const Program program = compile(trace, trace.devices[0]);
+  EXPECT_GT(verify(program, {.card_bytes = 80'000'000'000}).segment_mismatches, 0U);
+  const Verification v = verify(program);
+  EXPECT_TRUE(v.is_exact());
+  EXPECT_EQ(v.card_bytes, kDefaultCardBytes);
+}
+
+std::vector<std::string> more_recordings() {
+  std::vector<std::string> paths;
+  const char* folder = std::getenv("HEADROOM_RECORDINGS");
+  if (folder == nullptr) return paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string path = entry.path().string();
+    if (path.find(".pickle") != std::string::npos) paths.push_back(path);
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+class MoreRecordings : public ::testing::TestWithParam<std::string> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MoreRecordings);
+
+TEST_P(MoreRecordings, VerifyToTheByte) {
+  const auto file = trace::read_trace(GetParam());
+  ASSERT_TRUE(file);
+  for (const trace::DeviceTrace* device : replayable(file->trace)) {
+    expect_exact(file->trace, *device);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Given,
+                         MoreRecordings,
+                         ::testing::ValuesIn(more_recordings()),
+                         [](const auto& test) {
+                           std::string name = std::filesystem::path(test.param).stem().string();
+                           std::ranges::replace_if(
+                               name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace headroom::replay

@@ -104,24 +104,21 @@ inline Backend meta_backend() {
 
 // The first GPU. Two devices of it share the card and are apart in all else.
 inline Backend cuda_backend() {
-  Backend backend{
-      .name = "Cuda",
-      .has_exact_capacity = false,  // the driver and others take of it too
-      .adopts_any_number = false,   // a native stream is a pointer of the driver's
-      .make = [](BackendOptions) { return TestDevice(device::CudaDevice::create().value()); },
-      .profile = device::cuda_profile(),
-      .why_none = []() -> std::optional<std::string> {
-        if (device::CudaDevice::count() > 0) return std::nullopt;
-        return device::CudaDevice::why_none();
-      },
-      .expect_nothing_left =
-          [](device::Device& device) {
-            const auto& cuda = dynamic_cast<device::CudaDevice&>(device);
-            EXPECT_EQ(cuda.used_bytes(), 0U);
-            EXPECT_EQ(cuda.check_invariants(), std::nullopt);
-          }};
-  backend.profile.max_reservation_bytes = device::CudaDevice::kMaxReservationBytes;
-  return backend;
+  return {.name = "Cuda",
+          .has_exact_capacity = false,  // the driver and others take of it too
+          .adopts_any_number = false,   // a native stream is a pointer of the driver's
+          .make = [](BackendOptions) { return TestDevice(device::CudaDevice::create().value()); },
+          .profile = device::cuda_profile(),
+          .why_none = []() -> std::optional<std::string> {
+            if (device::CudaDevice::count() > 0) return std::nullopt;
+            return device::CudaDevice::why_none();
+          },
+          .expect_nothing_left =
+              [](device::Device& device) {
+                const auto& cuda = dynamic_cast<device::CudaDevice&>(device);
+                EXPECT_EQ(cuda.used_bytes(), 0U);
+                EXPECT_EQ(cuda.check_invariants(), std::nullopt);
+              }};
 }
 
 // A backend inside a wrapper that makes nothing fail: it must not be noticed.

@@ -2,10 +2,12 @@
 #include "headroom/trace/file.h"
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 #include <zstd.h>
 
@@ -149,11 +151,27 @@ TEST_F(TraceFiles, LeaveNothingBehindWhenWritingFails) {
   EXPECT_THAT(names(), ::testing::ElementsAre("b.pickle"));
 }
 
-TEST_F(TraceFiles, SayWhenTheDiskIsFull) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  fs::create_symlink("/dev/full", path("full.pickle"));
-  EXPECT_THAT(write_trace(sample(), path("full.pickle"), {.overwrite = true}).error().message,
+TEST_F(TraceFiles, RefuseWhatIsNoRegularFile) {
+  fs::create_symlink("/dev/null", path("null.pickle"));
+  EXPECT_THAT(write_trace(sample(), path("null.pickle"), {.overwrite = true}).error().message,
               HasSubstr("it is not a regular file"));
+}
+
+TEST_F(TraceFiles, SayWhenTheDiskIsFull) {
+  // A limit on the size of files fails the same calls.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 100, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto done = write_trace(sample(), path("a.pickle"));
+  const auto done_packed = write_trace(sample(), path("a.pickle.zst"));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  (void)std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("it cannot be written: File too large"));
+  ASSERT_FALSE(done_packed);
+  EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(TraceFiles, ReportProgress) {

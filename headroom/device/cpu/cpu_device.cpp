@@ -209,11 +209,12 @@ DeviceResult<void> CpuDevice::do_map_pages(DeviceAddress address,
   return {};
 }
 
-DeviceResult<void> CpuDevice::do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) {
+DeviceResult<std::uint64_t> CpuDevice::do_unmap_pages(DeviceAddress address,
+                                                      std::uint64_t size_bytes) {
   const auto unmapped = state_->memory.unmap_pages(address, size_bytes);
   if (!unmapped) return Unexpected(unmapped.error());
   wait_as(state_->latencies.unmap_pages, *unmapped);
-  return {};
+  return unmapped->handles;
 }
 
 // --- Streams and events ------------------------------------------------------------------------

@@ -1,18 +1,59 @@
 #include "headroom/device/cuda/internal/context.h"
 
+#include <array>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/cuda/internal/nvml.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device::internal {
+namespace {
+
+// By the card's index; 0 is not known. A primary context is one for the whole process.
+constinit std::array<std::atomic<std::uint64_t>, 64> context_bytes_of_card{};
+
+// Others come and go on the card meanwhile: what no context takes is not one's.
+void note_context_bytes(int index, std::uint64_t before, std::uint64_t after) noexcept {
+  constexpr std::uint64_t kLeast = 16_MiB;
+  constexpr std::uint64_t kMost = 4_GiB;
+  const std::uint64_t taken = after > before ? after - before : 0;
+  const auto at = static_cast<std::size_t>(index);
+  if (at < context_bytes_of_card.size() && taken >= kLeast && taken <= kMost) {
+    context_bytes_of_card[at].store(taken, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+std::uint64_t CudaContext::context_bytes() const noexcept {
+  const auto at = static_cast<std::size_t>(index_);
+  return at < context_bytes_of_card.size()
+             ? context_bytes_of_card[at].load(std::memory_order_relaxed)
+             : 0;
+}
+
+DeviceResult<CUcontext> CudaContext::retain() noexcept {
+  unsigned flags = 0;
+  int is_active = 0;
+  const bool is_new =
+      driver_.cuDevicePrimaryCtxGetState(device_, &flags, &is_active) == CUDA_SUCCESS &&
+      is_active == 0;
+  const auto before = is_new ? nvml_used_bytes(pci_bus_id_) : std::nullopt;
+  CUcontext context = nullptr;
+  if (auto retained = call(driver_.cuDevicePrimaryCtxRetain, &context, device_); !retained) {
+    return Unexpected(retained.error());
+  }
+  const auto after = before ? nvml_used_bytes(pci_bus_id_) : std::nullopt;
+  if (before && after) note_context_bytes(index_, *before, *after);
+  return context;
+}
 
 DeviceResult<CUcontext> CudaContext::get() noexcept {
   if (CUcontext context = context_.load(std::memory_order_acquire)) return context;
   const std::scoped_lock lock(mutex_);
   if (CUcontext context = context_.load(std::memory_order_acquire)) return context;
-  CUcontext context = nullptr;
-  if (auto retained = call(driver_.cuDevicePrimaryCtxRetain, &context, device_); !retained) {
-    return Unexpected(retained.error());
-  }
-  context_.store(context, std::memory_order_release);
+  const auto context = retain();
+  if (context) context_.store(*context, std::memory_order_release);
   return context;
 }
 

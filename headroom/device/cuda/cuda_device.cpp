@@ -13,6 +13,7 @@
 #include "headroom/device/cuda/internal/nvml.h"
 #include "headroom/device/cuda/internal/properties.h"
 #include "headroom/device/cuda/internal/streams.h"
+#include "headroom/device/internal/processes.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device {
@@ -27,7 +28,7 @@ struct CudaDevice::State {
   State(const CudaDriver& the_driver, const internal::CudaDescription& card)
       : driver(the_driver),
         pci_bus_id(card.pci_bus_id),
-        context(driver, card.properties.id.index, card.device),
+        context(driver, card.properties.id.index, card.device, card.pci_bus_id),
         memory(context,
                {.capacity_bytes = card.properties.total_bytes,
                 .granularity_bytes = card.properties.granularity_bytes,
@@ -43,6 +44,7 @@ struct CudaDevice::State {
   CudaContext context;
   internal::CudaMemory memory;
   internal::CudaStreams streams;
+  std::optional<std::uint64_t> share_bytes{};  // of the card, where it is not all ours to take
   State* next_abandoned = nullptr;
 };
 
@@ -93,7 +95,16 @@ Result<std::unique_ptr<CudaDevice>, std::string> CudaDevice::create(CudaOptions 
   }
   auto card = internal::describe_cuda_device(**driver, options.index);
   if (!card) return Unexpected(card.error());
+  if (options.capacity_bytes) {
+    if (*options.capacity_bytes == 0 || *options.capacity_bytes > card->properties.total_bytes) {
+      return Unexpected(name + " has " + format_bytes(card->properties.total_bytes) +
+                        ", so it cannot have a capacity of " +
+                        format_bytes(*options.capacity_bytes));
+    }
+    card->properties.total_bytes = *options.capacity_bytes;
+  }
   auto state = std::make_unique<State>(**driver, *card);
+  state->share_bytes = options.capacity_bytes;
   return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(card->properties), std::move(state)));
 }
 
@@ -152,7 +163,8 @@ DeviceResult<void> CudaDevice::do_map_pages(DeviceAddress address,
   return state_->memory.map_pages(address, handles);
 }
 
-DeviceResult<void> CudaDevice::do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) {
+DeviceResult<std::uint64_t> CudaDevice::do_unmap_pages(DeviceAddress address,
+                                                       std::uint64_t size_bytes) {
   return state_->memory.unmap_pages(address, size_bytes);
 }
 
@@ -283,21 +295,28 @@ DeviceResult<void> CudaDevice::do_free_pinned(void* pointer) {
   return state_->memory.free_pinned(pointer);
 }
 
-DeviceResult<MemoryInfo> CudaDevice::do_memory_info() { return state_->memory.info(); }
-
-// Where a container hides the processes, at least this one is known, by what it holds here.
-DeviceResult<std::vector<ProcessMemory>> CudaDevice::do_processes() {
-  auto processes = internal::nvml_processes(state_->pci_bus_id);
-  if (!processes) return processes;
-  const auto self =
-      std::find_if(processes->begin(), processes->end(), [](const auto& p) { return p.is_self; });
-  if (self == processes->end() && state_->context.is_retained()) {
-    processes->push_back(
-        {.pid = getpid(), .used_bytes = used_bytes(), .name = "this process", .is_self = true});
-  } else if (self != processes->end() && self->used_bytes == 0) {
-    self->used_bytes = used_bytes();
+DeviceResult<MemoryInfo> CudaDevice::do_memory_info() {
+  auto info = state_->memory.info();
+  if (info && state_->share_bytes) {
+    const std::uint64_t left = *state_->share_bytes - used_bytes();
+    info = MemoryInfo{.free_bytes = std::min(info->free_bytes, left),
+                      .total_bytes = *state_->share_bytes};
   }
-  return processes;
+  return info;
+}
+
+// Before there is a context nobody can say what is used, and this process is not on the card.
+DeviceResult<std::vector<ProcessMemory>> CudaDevice::do_processes() {
+  auto listed = internal::nvml_processes(state_->pci_bus_id);
+  if (!state_->context.is_retained()) return listed;
+  const auto info = state_->memory.info();
+  if (!info) return Unexpected(info.error());
+  const std::uint64_t context_bytes = state_->context.context_bytes();
+  if (!listed && context_bytes == 0) return listed;
+  return internal::complete_processes(
+      listed ? *std::move(listed) : std::vector<ProcessMemory>{},
+      {.pid = getpid(), .bytes = used_bytes() + context_bytes, .is_all = context_bytes != 0},
+      info->total_bytes - info->free_bytes);
 }
 
 DeviceResult<std::vector<MemoryLevel>> CudaDevice::do_measure() {

@@ -33,6 +33,9 @@ namespace headroom::device {
 
 struct CudaOptions {
   int index = 0;  // as CUDA numbers the devices, CUDA_VISIBLE_DEVICES included
+  // What this device may take of the card, which is then all it knows of: memory_info speaks of
+  // these bytes. Nothing: the whole card, shared with whoever else is on it.
+  std::optional<std::uint64_t> capacity_bytes{};
 };
 
 class CudaDevice final : public Device {
@@ -48,7 +51,9 @@ class CudaDevice final : public Device {
   // Why there is none, in one line; empty when there is one.
   [[nodiscard]] static std::string why_none();
 
-  // Addresses one device may reserve. A process has 128 TiB for everything, host included.
+  // Addresses one device may reserve. A process has 128 TiB (47 bits) for everything: its own
+  // memory, the driver's, and every card's. A quarter of it serves 190 expandable segments of a
+  // card of 150 GB, each of which reserves 9/8 of the card.
   static constexpr std::uint64_t kMaxReservationBytes = 32_TiB;
   static constexpr std::uint64_t kMaxMappings = std::uint64_t{1} << 32U;
 
@@ -69,7 +74,8 @@ class CudaDevice final : public Device {
   DeviceResult<void> do_release_pages(PageHandle handle) override;
   DeviceResult<void> do_map_pages(DeviceAddress address,
                                   std::span<const PageHandle> handles) override;
-  DeviceResult<void> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) override;
+  DeviceResult<std::uint64_t> do_unmap_pages(DeviceAddress address,
+                                             std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
   DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;

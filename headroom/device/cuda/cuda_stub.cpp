@@ -44,7 +44,9 @@ DeviceResult<void> CudaDevice::do_release_pages(PageHandle) { return none(); }
 DeviceResult<void> CudaDevice::do_map_pages(DeviceAddress, std::span<const PageHandle>) {
   return none();
 }
-DeviceResult<void> CudaDevice::do_unmap_pages(DeviceAddress, std::uint64_t) { return none(); }
+DeviceResult<std::uint64_t> CudaDevice::do_unmap_pages(DeviceAddress, std::uint64_t) {
+  return none();
+}
 DeviceResult<StreamId> CudaDevice::do_create_stream(StreamOptions) { return none(); }
 DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream) { return none(); }
 DeviceResult<void> CudaDevice::do_release_stream(StreamId) { return none(); }

@@ -251,7 +251,8 @@ DeviceResult<void> CudaMemory::map_pages(DeviceAddress address,
 
 // One call for each run of neighbours. If a later one fails, those before it are unmapped for good:
 // the driver refuses none of them but when all is lost.
-DeviceResult<void> CudaMemory::unmap_pages(DeviceAddress address, std::uint64_t size_bytes) {
+DeviceResult<std::uint64_t> CudaMemory::unmap_pages(DeviceAddress address,
+                                                    std::uint64_t size_bytes) {
   const std::scoped_lock lock(mutex_);
   const auto found = ledger_.mappings_in(address, size_bytes);
   if (!found) return Unexpected(found.error());
@@ -270,11 +271,11 @@ DeviceResult<void> CudaMemory::unmap_pages(DeviceAddress address, std::uint64_t 
     const auto unmapped = done_if_shut_down(
         scope ? context_.call(context_.driver().cuMemUnmap, CUdeviceptr{start}, stop - start)
               : DeviceResult<void>(scope.error()));
-    if (!unmapped) return unmapped;
+    if (!unmapped) return Unexpected(unmapped.error());
     ledger_.unmap(mappings.subspan(first, end - first), dead);
     first = end;
   }
-  return {};
+  return std::uint64_t{mappings.size()};
 }
 
 // --- Pinned memory and questions ---------------------------------------------------------------

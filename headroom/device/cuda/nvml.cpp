@@ -12,6 +12,8 @@ namespace {
 // As in nvml.h, which a CUDA installation need not have.
 using NvmlReturn = int;
 constexpr NvmlReturn kNvmlSuccess = 0;
+constexpr NvmlReturn kNvmlNotSupported = 3;
+constexpr NvmlReturn kNvmlNoPermission = 4;
 constexpr NvmlReturn kNvmlInsufficientSize = 7;
 constexpr unsigned long long kNvmlValueNotAvailable = ~0ULL;
 using NvmlDevice = struct NvmlDeviceOpaque*;
@@ -22,10 +24,17 @@ struct NvmlProcessInfo {  // nvmlProcessInfo_v2_t
   unsigned int compute_instance_id;
 };
 
+struct NvmlMemory {  // nvmlMemory_t
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
 struct Nvml {
   NvmlReturn (*init)() = nullptr;
   NvmlReturn (*device_by_pci_bus_id)(const char*, NvmlDevice*) = nullptr;
   NvmlReturn (*compute_processes)(NvmlDevice, unsigned int*, NvmlProcessInfo*) = nullptr;
+  NvmlReturn (*memory_info)(NvmlDevice, NvmlMemory*) = nullptr;
 };
 
 template <class Pointer>
@@ -43,7 +52,8 @@ const Nvml* nvml() {
     const bool has_all =
         find(library, "nvmlInit_v2", functions.init) &&
         find(library, "nvmlDeviceGetHandleByPciBusId_v2", functions.device_by_pci_bus_id) &&
-        find(library, "nvmlDeviceGetComputeRunningProcesses_v3", functions.compute_processes);
+        find(library, "nvmlDeviceGetComputeRunningProcesses_v3", functions.compute_processes) &&
+        find(library, "nvmlDeviceGetMemoryInfo", functions.memory_info);
     return has_all && functions.init() == kNvmlSuccess ? &functions : nullptr;
   }();
   return kept;
@@ -57,6 +67,12 @@ std::string process_name(std::int64_t pid) {
   return name;
 }
 
+// That it is not for us to know is no failure.
+Unexpected<DeviceStatus> refused(NvmlReturn why, const char* call) {
+  const bool may_not = why == kNvmlNotSupported || why == kNvmlNoPermission;
+  return fail(may_not ? StatusCode::kNotSupported : StatusCode::kFailed, call, 0, 0, why);
+}
+
 }  // namespace
 
 DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_bus_id) {
@@ -67,7 +83,7 @@ DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_b
   NvmlDevice device = nullptr;
   if (const NvmlReturn found = library->device_by_pci_bus_id(pci_bus_id.c_str(), &device);
       found != kNvmlSuccess) {
-    return fail(StatusCode::kFailed, "nvmlDeviceGetHandleByPciBusId", 0, 0, found);
+    return refused(found, "nvmlDeviceGetHandleByPciBusId");
   }
   // Processes may come between the two questions, so there is room for some more.
   std::vector<NvmlProcessInfo> infos(64);
@@ -78,7 +94,7 @@ DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_b
     infos.resize(listed == kNvmlInsufficientSize ? count + 64 : count);
   }
   if (listed != kNvmlSuccess) {
-    return fail(StatusCode::kFailed, "nvmlDeviceGetComputeRunningProcesses", 0, 0, listed);
+    return refused(listed, "nvmlDeviceGetComputeRunningProcesses");
   }
   std::vector<ProcessMemory> processes;
   for (const NvmlProcessInfo& info : infos) {
@@ -89,6 +105,18 @@ DeviceResult<std::vector<ProcessMemory>> nvml_processes(const std::string& pci_b
                          .is_self = std::int64_t{info.pid} == std::int64_t{getpid()}});
   }
   return processes;
+}
+
+std::optional<std::uint64_t> nvml_used_bytes(const std::string& pci_bus_id) noexcept {
+  const Nvml* library = nvml();
+  NvmlDevice device = nullptr;
+  NvmlMemory memory{};
+  if (library == nullptr ||
+      library->device_by_pci_bus_id(pci_bus_id.c_str(), &device) != kNvmlSuccess ||
+      library->memory_info(device, &memory) != kNvmlSuccess) {
+    return std::nullopt;
+  }
+  return memory.used;
 }
 
 }  // namespace headroom::device::internal

@@ -11,6 +11,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/cuda/cuda_device.h"
 #include "headroom/device/internal/gap_map.h"
 #include "headroom/device/internal/ids.h"
 #include "headroom/device/internal/ledger.h"
@@ -105,7 +106,11 @@ DeviceResult<T> guarded(const char* call, bool is_forked, Body&& body) noexcept 
 
 }  // namespace
 
-BackendProfile cuda_profile() noexcept { return {}; }
+BackendProfile cuda_profile() noexcept {
+  static_assert(BackendProfile{}.max_reservation_bytes == CudaDevice::kMaxReservationBytes &&
+                BackendProfile{}.max_mappings == CudaDevice::kMaxMappings);
+  return {};
+}
 
 BackendProfile cpu_profile() noexcept {
   return {.stands_for = DeviceKind::kCpu,
@@ -350,7 +355,8 @@ DeviceResult<void> MetaDevice::do_map_pages(DeviceAddress address,
   return {};
 }
 
-DeviceResult<void> MetaDevice::do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) {
+DeviceResult<std::uint64_t> MetaDevice::do_unmap_pages(DeviceAddress address,
+                                                       std::uint64_t size_bytes) {
   const std::lock_guard lock(state_->mutex);
   const auto mappings = state_->ledger.mappings_in(address, size_bytes);
   if (!mappings) return Unexpected(mappings.error());
@@ -358,7 +364,7 @@ DeviceResult<void> MetaDevice::do_unmap_pages(DeviceAddress address, std::uint64
   dead.reserve(mappings->size());
   state_->ledger.unmap(*mappings, dead);
   state_->validate();
-  return {};
+  return std::uint64_t{mappings->size()};
 }
 
 // --- Streams and events -----------------------------------------------------------------------

@@ -29,7 +29,7 @@ struct BackendProfile {
   DeviceKind stands_for = DeviceKind::kCuda;
   std::uint64_t granularity_bytes = 2_MiB;
   std::uint64_t segment_alignment_bytes = 2_MiB;
-  std::uint64_t max_reservation_bytes = 128_TiB;
+  std::uint64_t max_reservation_bytes = 32_TiB;  // see CudaDevice
   std::uint64_t max_mappings = std::uint64_t{1} << 32U;
 };
 
@@ -131,7 +131,8 @@ class MetaDevice final : public Device {
   DeviceResult<void> do_release_pages(PageHandle handle) override;
   DeviceResult<void> do_map_pages(DeviceAddress address,
                                   std::span<const PageHandle> handles) override;
-  DeviceResult<void> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) override;
+  DeviceResult<std::uint64_t> do_unmap_pages(DeviceAddress address,
+                                             std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
   DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;

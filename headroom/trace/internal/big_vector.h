@@ -1,4 +1,4 @@
-// std::vector for arrays of many megabytes that are filled once: it asks for huge pages, because
+// Memory for arrays of many megabytes that are filled once: it asks for huge pages, because
 // touching 100 MB in pages of 4 KiB takes longer than parsing the snapshot that fills them.
 #pragma once
 
@@ -16,10 +16,22 @@
 
 namespace headroom::trace::internal {
 
+inline constexpr std::size_t kHugePage = 2_MiB;
+
+// For std::free and std::realloc. Throws std::bad_alloc.
+[[nodiscard]] inline void* allocate_huge(std::size_t bytes) {
+  const std::size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  void* memory = std::aligned_alloc(kHugePage, whole);
+  if (memory == nullptr) throw std::bad_alloc();
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  (void)madvise(memory, whole, MADV_HUGEPAGE);  // a wish: refused, it is only slower
+#endif
+  return memory;
+}
+
 template <class T>
 struct BigAllocator {
   using value_type = T;
-  static constexpr std::size_t kHugePage = 2_MiB;
 
   BigAllocator() = default;
   template <class U>
@@ -28,14 +40,7 @@ struct BigAllocator {
   [[nodiscard]] T* allocate(std::size_t count) {
     if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T)) throw std::bad_alloc();
     const std::size_t bytes = count * sizeof(T);
-    if (bytes < 2 * kHugePage) return static_cast<T*>(::operator new(bytes));
-    const std::size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-    void* memory = std::aligned_alloc(kHugePage, whole);
-    if (memory == nullptr) throw std::bad_alloc();
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    (void)madvise(memory, whole, MADV_HUGEPAGE);  // a wish: refused, it is only slower
-#endif
-    return static_cast<T*>(memory);
+    return static_cast<T*>(bytes < 2 * kHugePage ? ::operator new(bytes) : allocate_huge(bytes));
   }
 
   void deallocate(T* memory, std::size_t count) noexcept {

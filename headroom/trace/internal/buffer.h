@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "headroom/base/bytes.h"
+#include "headroom/trace/internal/big_vector.h"
 
 namespace headroom::trace::internal {
 
@@ -35,7 +36,8 @@ class Buffer {
     if (capacity_ - size_ < least) {
       const std::size_t wanted = std::max({size_ + least, capacity_ * 3 / 2, std::size_t{64_KiB}});
       // Large areas move by changing page tables, not by copying.
-      void* moved = std::realloc(data_, wanted);
+      const bool is_huge = data_ == nullptr && wanted >= 2 * kHugePage;
+      void* moved = is_huge ? allocate_huge(wanted) : std::realloc(data_, wanted);
       if (moved == nullptr) throw std::bad_alloc();
       data_ = static_cast<std::byte*>(moved);
       capacity_ = wanted;

@@ -17,7 +17,6 @@ std::size_t length_of_value(const std::uint8_t* at) {
     case Opcode::kLongBinGet:
       return 5;
     case Opcode::kLong1:
-      return 2U + at[1];
     case Opcode::kShortBinUnicode:
       return 2U + at[1];
     default:

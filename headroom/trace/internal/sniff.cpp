@@ -56,7 +56,7 @@ std::string_view without_space(std::string_view text) {
 
 Content content_of(std::span<const std::byte> bytes) noexcept {
   const std::string_view text = as_text(bytes);
-  if (text.starts_with("HRT")) return Content::kHrt;
+  if (text.starts_with("\x89HRT")) return Content::kHrt;
   const bool is_pickle = text.size() >= 2 && text[0] == '\x80' && text[1] >= 2 && text[1] < 32;
   return is_pickle ? Content::kPickle : Content::kOther;
 }

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cuda.h>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "headroom/device/cuda/internal/driver.h"
 #include "headroom/device/types.h"
@@ -17,8 +19,8 @@ namespace headroom::device::internal {
 
 class CudaContext {
  public:
-  CudaContext(const CudaDriver& driver, int index, CUdevice device) noexcept
-      : driver_(driver), index_(index), device_(device) {}
+  CudaContext(const CudaDriver& driver, int index, CUdevice device, std::string pci_bus_id) noexcept
+      : driver_(driver), index_(index), device_(device), pci_bus_id_(std::move(pci_bus_id)) {}
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
@@ -30,6 +32,9 @@ class CudaContext {
   // megabytes of the card.
   [[nodiscard]] DeviceResult<CUcontext> get() noexcept;
   [[nodiscard]] bool is_retained() const noexcept { return context_.load() != nullptr; }
+  // What the context takes of the card, where we made it and could see; 0 otherwise. It is the
+  // process's: every device of the same card answers alike.
+  [[nodiscard]] std::uint64_t context_bytes() const noexcept;
   // Undoes get(). Nothing that lives in the context is used any more.
   void release() noexcept;
 
@@ -44,9 +49,12 @@ class CudaContext {
   [[nodiscard]] DeviceResult<void> check_is_whole() const noexcept;
 
  private:
+  DeviceResult<CUcontext> retain() noexcept;
+
   const CudaDriver& driver_;
   const int index_;
   const CUdevice device_;
+  const std::string pci_bus_id_;
   std::mutex mutex_;  // around retaining and releasing
   std::atomic<CUcontext> context_{nullptr};
   std::atomic<int> broken_by_{0};  // a CUresult; 0 is none

@@ -29,7 +29,7 @@ struct CudaFunction<CUresult (*)(Parameters...)> {
 #define HEADROOM_CUDA_FUNCTIONS(X)                                                               \
   X(cuInit) X(cuGetErrorName) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)              \
   X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId)                             \
-  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                                       \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxGetState)         \
   X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSynchronize)                  \
   X(cuThreadExchangeStreamCaptureMode)                                                           \
   X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo)                                                     \

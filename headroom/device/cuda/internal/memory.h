@@ -38,7 +38,7 @@ class CudaMemory {
   DeviceResult<PageHandle> create_pages(std::uint64_t size_bytes, PageOptions options);
   DeviceResult<void> release_pages(PageHandle handle);
   DeviceResult<void> map_pages(DeviceAddress address, std::span<const PageHandle> handles);
-  DeviceResult<void> unmap_pages(DeviceAddress address, std::uint64_t size_bytes);
+  DeviceResult<std::uint64_t> unmap_pages(DeviceAddress address, std::uint64_t size_bytes);
 
   DeviceResult<void*> allocate_pinned(std::uint64_t size_bytes);
   DeviceResult<void> free_pinned(void* pointer);

@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/report/table.h"
+
+#include "cli/bench_views.h"
+#include "cli/spread_json.h"
+
+namespace headroom::cli {
+
+std::string alloc_bench_json(const AllocBench& bench) {
+  nlohmann::json cases = nlohmann::json::array();
+  for (const AllocCase& entry : bench.cases) {
+    nlohmann::json results = nlohmann::json::array();
+    for (const AllocResult& result : entry.results) {
+      results.push_back({{"allocator", result.allocator},
+                         {"pair_ns", spread_json(result.pair_ns)},
+                         {"ratio", spread_json(result.to_baseline)},
+                         {"pairs", result.pairs}});
+    }
+    cases.push_back({{"case", entry.name}, {"threads", entry.threads}, {"results", results}});
+  }
+  const nlohmann::json out{{"schema", 1},
+                           {"command", "bench"},
+                           {"what", "alloc"},
+                           {"device", bench.device},
+                           {"baseline", bench.baseline},
+                           {"notes", bench.notes},
+                           {"cases", cases}};
+  return out.dump(2) + "\n";
+}
+
+std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
+  std::string text = fmt::format(
+      "Nanoseconds for a pair of allocate and free on {}: median (lowest to highest) of the\n"
+      "rounds, threads together. Ratios are over {}, round by round.\n",
+      bench.device,
+      bench.baseline);
+  for (const AllocCase& entry : bench.cases) {
+    report::Table table(
+        {{.title = fmt::format(
+              "{}, {} thread{}", entry.name, entry.threads, entry.threads == 1 ? "" : "s")},
+         {.title = "ns a pair", .align = report::Align::kRight},
+         {.title = "spread", .align = report::Align::kRight},
+         {.title = "ratio", .align = report::Align::kRight}});
+    for (const AllocResult& result : entry.results) {
+      table.add_row({result.allocator,
+                     fmt::format("{:.0f}", result.pair_ns.median),
+                     fmt::format("{:.0f} to {:.0f}", result.pair_ns.low, result.pair_ns.high),
+                     fmt::format("{:.2f}", result.to_baseline.median)});
+    }
+    text += "\n" + table.render(context.out);
+  }
+  for (const std::string& note : bench.notes) text += "\n" + note + "\n";
+  const bool is_meta = bench.device.starts_with("meta");
+  return text + "\n" +
+         (is_meta ? context.next("bench alloc --json", "the same for a script")
+                  : context.next(fmt::format("bench device --device {}", bench.device),
+                                 "what each call of the driver costs"));
+}
+
+}  // namespace headroom::cli

@@ -1,0 +1,53 @@
+// `headroom doctor`, in steps that tests can take one by one: examine recordings or read a pasted
+// message, then draw what was found or write it as JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headroom/memory/account.h"
+#include "headroom/memory/parse_pytorch_message.h"
+#include "headroom/report/doctor.h"
+#include "headroom/report/doctor_replay.h"
+#include "headroom/trace/file.h"
+
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+struct DoctorQuestion {
+  std::vector<std::string> paths{};  // or one `-`: a message on standard input
+  report::DoctorOptions options{};
+  report::ReplayChoices choices{};
+};
+
+struct Patient {
+  std::string path{};
+  std::string device{};
+  std::uint64_t events = 0;
+  std::uint64_t allocs = 0;
+  bool has_stacks = false;
+  bool is_whole = true;  // the history starts with an empty device
+  std::string settings{};
+  report::Diagnosis diagnosis{};
+};
+
+// Every device of the recording that has a history. Throws Error where none has.
+[[nodiscard]] std::vector<Patient> examine(const trace::TraceFile& file,
+                                           const std::string& path,
+                                           const DoctorQuestion& question);
+
+// The worst of them; of equal ones the first.
+[[nodiscard]] const Patient& worst(const std::vector<Patient>& patients);
+
+[[nodiscard]] std::string draw_doctor(const std::vector<Patient>& patients, const Context& context);
+// Follows docs/format/doctor.schema.json, as does message_json.
+[[nodiscard]] std::string doctor_json(const std::vector<Patient>& patients);
+
+[[nodiscard]] std::string draw_message(const memory::PyTorchMessage& message,
+                                       const Context& context);
+[[nodiscard]] std::string message_json(const memory::PyTorchMessage& message);
+
+}  // namespace headroom::cli

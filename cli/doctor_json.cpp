@@ -1,0 +1,165 @@
+// What `headroom doctor` says to programs.
+#include <nlohmann/json.hpp>
+
+#include "cli/account_json.h"
+#include "cli/doctor.h"
+
+namespace headroom::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using report::Diagnosis;
+using report::Finding;
+
+ordered_json base(report::Health health) {
+  ordered_json json;
+  json["schema"] = 1;
+  json["command"] = "doctor";
+  json["verdict"] = to_string(health);
+  return json;
+}
+
+ordered_json finding_json(const Finding& finding) {
+  return {{"kind", finding.kind},
+          {"bytes", finding.bytes},
+          {"site", finding.site},
+          {"remedy", finding.remedy},
+          {"proved", finding.is_proved},
+          {"text", finding.text}};
+}
+
+ordered_json findings_json(const std::vector<Finding>& findings) {
+  ordered_json out = ordered_json::array();
+  for (const Finding& finding : findings) out.push_back(finding_json(finding));
+  return out;
+}
+
+std::string_view moment_name(report::Moment moment) {
+  switch (moment) {
+    case report::Moment::kPeak:
+      return "peak";
+    case report::Moment::kFailure:
+      return "failure";
+    case report::Moment::kForeseenFailure:
+      return "foreseen_failure";
+  }
+  return "";
+}
+
+std::string_view source_name(trace::IterationSource source) {
+  switch (source) {
+    case trace::IterationSource::kNone:
+      return "none";
+    case trace::IterationSource::kAnnotations:
+      return "annotations";
+    case trace::IterationSource::kTraffic:
+      return "traffic";
+  }
+  return "";
+}
+
+ordered_json growth_json(const std::optional<trace::Growth>& growth) {
+  if (!growth) return nullptr;
+  ordered_json sites = ordered_json::array();
+  for (const trace::GrowingSite& site : growth->sites) {
+    sites.push_back({{"site", site.site},
+                     {"bytes_per_iteration", site.bytes_per_iteration},
+                     {"blocks", site.blocks}});
+  }
+  ordered_json json{{"bytes_per_iteration", growth->bytes_per_iteration},
+                    {"is_same_each_time", growth->is_same_each_time},
+                    {"iterations", growth->iterations},
+                    {"growing_iterations", growth->growing},
+                    {"total_bytes", growth->total_bytes},
+                    {"iterations_from", source_name(growth->source)},
+                    {"sites", std::move(sites)}};
+  json["sum_site"] = nullptr;
+  if (growth->sum_site) json["sum_site"] = *growth->sum_site;
+  return json;
+}
+
+ordered_json setting_json(const report::ProvedSetting& setting) {
+  return {{"conf", setting.conf}, {"peak_reserved", setting.peak_reserved}, {"fits", setting.fits}};
+}
+
+ordered_json proof_json(const std::optional<report::Proof>& proof) {
+  if (!proof) return nullptr;
+  ordered_json json{{"current", setting_json(proof->current)}, {"best", setting_json(proof->best)}};
+  json["expandable"] = nullptr;
+  if (proof->expandable) json["expandable"] = setting_json(*proof->expandable);
+  json["best_without_expandable"] = nullptr;
+  if (proof->best_without_expandable) {
+    json["best_without_expandable"] = setting_json(*proof->best_without_expandable);
+  }
+  return json;
+}
+
+ordered_json patient_json(const Patient& patient) {
+  const Diagnosis& diagnosis = patient.diagnosis;
+  return {{"trace", patient.path},
+          {"device", patient.device},
+          {"verdict", to_string(diagnosis.health)},
+          {"is_over_bounds", diagnosis.is_over_bounds},
+          {"summary", diagnosis.summary},
+          {"events", patient.events},
+          {"allocs", patient.allocs},
+          {"has_stacks", patient.has_stacks},
+          {"iterations", diagnosis.iterations},
+          {"failures", diagnosis.failures},
+          {"peak_live", diagnosis.peak_live},
+          {"peak_allocated", diagnosis.peak_allocated},
+          {"peak_reserved", diagnosis.peak_reserved},
+          {"moment", moment_name(diagnosis.moment)},
+          {"after_events", diagnosis.position},
+          {"findings", findings_json(diagnosis.findings)},
+          {"account", account_json(diagnosis.account)},
+          {"growth", growth_json(diagnosis.growth)},
+          {"settings", proof_json(diagnosis.proof)}};
+}
+
+ordered_json size_json(const std::optional<std::uint64_t>& size) {
+  return size ? ordered_json(*size) : ordered_json(nullptr);
+}
+
+}  // namespace
+
+std::string doctor_json(const std::vector<Patient>& patients) {
+  const Diagnosis& diagnosis = worst(patients).diagnosis;
+  ordered_json json = base(diagnosis.health);
+  json["findings"] = findings_json(diagnosis.findings);
+  json["account"] = account_json(diagnosis.account);
+  json["devices"] = ordered_json::array();
+  for (const Patient& patient : patients) json["devices"].push_back(patient_json(patient));
+  json["message"] = nullptr;
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string message_json(const memory::PyTorchMessage& message) {
+  const memory::Account account = account_of(message);
+  const memory::Explanation explanation = explain(account);
+  ordered_json json = base(report::health_of(explanation.verdict));
+  std::vector<Finding> findings;
+  for (const memory::Remedy& remedy : explanation.remedies) {
+    findings.push_back({.kind = std::string(to_string(report::health_of(explanation.verdict))),
+                        .bytes = remedy.gain_bytes,
+                        .remedy = remedy.action,
+                        .text = explanation.summary});
+  }
+  json["findings"] = findings_json(findings);
+  json["account"] = account_json(account);
+  json["devices"] = ordered_json::array();
+  json["message"] = {{"asked_bytes", message.asked_bytes},
+                     {"device", message.device},
+                     {"total_bytes", size_json(message.total_bytes)},
+                     {"free_bytes", size_json(message.free_bytes)},
+                     {"this_process_bytes", size_json(message.this_process_bytes)},
+                     {"limit_bytes", size_json(message.limit_bytes)},
+                     {"allocated_bytes", size_json(message.allocated_bytes)},
+                     {"private_pool_bytes", size_json(message.private_pool_bytes)},
+                     {"unallocated_bytes", size_json(message.unallocated_bytes)},
+                     {"is_rejection", message.is_rejection},
+                     {"messages", message.messages}};
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace headroom::cli

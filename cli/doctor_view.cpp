@@ -1,0 +1,169 @@
+// How `headroom doctor` looks: the verdict, where the bytes are, what to do.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/report/bar.h"
+#include "headroom/report/table.h"
+#include "headroom/report/text.h"
+
+#include "cli/doctor.h"
+#include "cli/trace_input.h"
+
+namespace headroom::cli {
+namespace {
+
+using report::Diagnosis;
+using report::Finding;
+using report::Health;
+using report::Terminal;
+using report::Tone;
+
+Tone tone_of(const Diagnosis& diagnosis) {
+  if (diagnosis.is_good()) return Tone::kGood;
+  return diagnosis.health == Health::kFragmentation ? Tone::kWarn : Tone::kBad;
+}
+
+std::string file_name(const std::string& path) {
+  return report::printable(path.substr(path.find_last_of('/') + 1));
+}
+
+std::string title(const Patient& patient, const Terminal& terminal) {
+  const Diagnosis& diagnosis = patient.diagnosis;
+  std::string text = fmt::format("{}, {}: {} allocations",
+                                 file_name(patient.path),
+                                 patient.device,
+                                 format_count(patient.allocs));
+  if (diagnosis.iterations > 0)
+    text += fmt::format(", {} steps", format_count(diagnosis.iterations));
+  if (!patient.settings.empty()) text += ", " + report::printable(patient.settings);
+  if (!patient.is_whole) text += ", the end of a longer history";
+  return report::wrapped(text, 0, terminal.width);
+}
+
+std::string verdict(const Diagnosis& diagnosis, const Terminal& terminal) {
+  const std::string name(to_string(diagnosis.health));
+  std::string text = diagnosis.summary;
+  // explain() begins with the word.
+  if (text.starts_with(name + ": ")) text.erase(0, name.size() + 2);
+  const std::string wrapped = report::wrapped(name + ": " + text, 0, terminal.width);
+  return "\n" + report::styled(name, tone_of(diagnosis), terminal) + wrapped.substr(name.size());
+}
+
+std::string_view moment_words(report::Moment moment) {
+  switch (moment) {
+    case report::Moment::kPeak:
+      return "when most was allocated";
+    case report::Moment::kFailure:
+      return "when the allocation failed";
+    case report::Moment::kForeseenFailure:
+      return "when an allocation would have failed";
+  }
+  return "";
+}
+
+std::string bar(const memory::Account& account, const Terminal& terminal) {
+  std::vector<report::BarPart> parts{
+      report::BarPart{"live", account.live() + account.rounding_bytes, Tone::kAccent},
+      report::BarPart{
+          "cached, unusable",
+          account.cached_hard_bytes + account.cached_stream_bytes + account.pending_bytes,
+          Tone::kBad},
+      report::BarPart{"cached, whole segments", account.cached_soft_bytes, Tone::kWarn},
+      report::BarPart{
+          "others", account.outside_bytes + account.other_processes_bytes, Tone::kPlain},
+      report::BarPart{"free", account.free_bytes, Tone::kFaint}};
+  std::erase_if(parts, [](const report::BarPart& part) { return part.value == 0; });
+  std::string out =
+      "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
+  for (const std::string& line : report::legend_lines(parts, terminal.width - 2, terminal)) {
+    out += "  " + line + "\n";
+  }
+  return out;
+}
+
+// A recording knows no card, and "free: 0" would be read as one that is full.
+std::string card_note(const Diagnosis& diagnosis) {
+  const memory::Account& account = diagnosis.account;
+  if (diagnosis.moment != report::Moment::kPeak || account.free_bytes > 0) return "";
+  return "  (a recording does not say how large the card is; --card does)\n";
+}
+
+std::string account_text(const Diagnosis& diagnosis, const Terminal& terminal) {
+  return fmt::format("\n{}\n", moment_words(diagnosis.moment)) + bar(diagnosis.account, terminal) +
+         "\n" + memory::to_text(diagnosis.account, {}) + card_note(diagnosis);
+}
+
+std::string finding_text(std::size_t number, const Finding& finding, const Terminal& terminal) {
+  constexpr int kColumn = 4;
+  std::string out = fmt::format("{:>2}. ", number);
+  const bool has_site = !finding.site.empty() && !finding.site.starts_with('(');
+  const std::string what =
+      has_site ? report::printable(finding.site) + ": " + finding.remedy : finding.remedy;
+  // A line to copy is not broken.
+  const bool is_command = what.starts_with("export ");
+  out += is_command ? what + "\n" : report::wrapped(what, kColumn, terminal.width).substr(kColumn);
+  const std::string why = (finding.is_proved ? "proved by replay: " : "") + finding.text;
+  return out + report::wrapped(report::printable(why), kColumn, terminal.width);
+}
+
+std::string findings_text(const Diagnosis& diagnosis, const Terminal& terminal) {
+  if (diagnosis.findings.empty()) return "";
+  const bool is_needed = !diagnosis.is_good();
+  std::string out =
+      "\n" +
+      report::styled(is_needed ? "What to do, most effective first" : "What could be better",
+                     Tone::kStrong,
+                     terminal) +
+      "\n";
+  for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
+    out += finding_text(i + 1, diagnosis.findings[i], terminal);
+  }
+  return out;
+}
+
+std::string overview(const std::vector<Patient>& patients, const Terminal& terminal) {
+  if (patients.size() < 2) return "";
+  report::Table table({{"recording", report::Align::kLeft, report::Fit::kShrinks},
+                       {"device"},
+                       {"verdict"},
+                       {"peak live", report::Align::kRight},
+                       {"peak reserved", report::Align::kRight}});
+  for (const Patient& patient : patients) {
+    table.add_row({file_name(patient.path),
+                   patient.device,
+                   std::string(to_string(patient.diagnosis.health)),
+                   format_bytes(patient.diagnosis.peak_live),
+                   format_bytes(patient.diagnosis.peak_reserved)});
+  }
+  return table.render(terminal) + "\n";
+}
+
+std::string next_text(const Patient& patient, const Context& context) {
+  const std::string path = shell_word(patient.path);
+  switch (patient.diagnosis.health) {
+    case Health::kFragmentation:
+    case Health::kShortage:
+      return context.next("tune " + path, "all settings that were tried, and what each takes");
+    case Health::kLeak:
+      return context.next("info " + path, "who held what at the peak");
+    case Health::kHealthy:
+      return context.next("info " + path, "what is in it");
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string draw_doctor(const std::vector<Patient>& patients, const Context& context) {
+  const Patient& patient = worst(patients);
+  const Diagnosis& diagnosis = patient.diagnosis;
+  return overview(patients, context.out) + title(patient, context.out) +
+         verdict(diagnosis, context.out) + account_text(diagnosis, context.out) +
+         findings_text(diagnosis, context.out) + "\n" + next_text(patient, context);
+}
+
+}  // namespace headroom::cli

@@ -1,0 +1,14 @@
+// Where the recordings are that come with the program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace headroom::cli {
+
+// The path of `gpt2_varlen.pickle.zst` and the like: in $HEADROOM_SAMPLES where that is set, else
+// beside the program as it was installed or built. Nothing where it is in none of them.
+[[nodiscard]] std::optional<std::string> find_sample(std::string_view name);
+
+}  // namespace headroom::cli

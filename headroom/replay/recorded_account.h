@@ -1,0 +1,25 @@
+// The account of one moment of a recording, from what it says: no allocator is run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "headroom/memory/account.h"
+#include "headroom/trace/index.h"
+
+namespace headroom::replay {
+
+struct AccountQuestion {
+  std::uint32_t position = 0;  // of the index: between two events
+  // A recording knows neither; without a card the account ends with what was reserved and, where
+  // a failure says so, what was free then.
+  std::optional<std::uint64_t> card_bytes{};
+  std::optional<std::uint64_t> limit_bytes{};
+};
+
+// The lines of the blocks and segments at a position add up to what was reserved there, to the
+// byte. Directly behind an `oom` event, the request that failed is in it.
+[[nodiscard]] memory::Account recorded_account(const trace::TraceIndex& index,
+                                               const AccountQuestion& question);
+
+}  // namespace headroom::replay

@@ -1,0 +1,77 @@
+// Writes .hrt, our own format (docs/format/hrt.md), whole or as the events come.
+//
+//   HrtWriter writer(tables, sink);        // `tables`: strings, stacks, details that entries name
+//   writer.properties();
+//   writer.events({.device = 0}, entries); // first what is new in the tables, then the entries
+//   writer.finish();                       // the index; without it the file opens all the same
+//
+// Each call leaves the file in a state that opens: what is lost when the process dies is what was
+// not handed over yet, and at most the block on its way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "headroom/trace/trace.h"
+
+namespace headroom::trace {
+
+// Takes the next bytes of the file; false when it could not, and then it is not called again.
+using ByteSink = std::function<bool(std::span<const std::byte>)>;
+
+struct HrtOptions {
+  int level = 3;  // of zstd
+  std::uint32_t events_per_block = 65'536;
+};
+
+struct DeviceKey {
+  int device = 0;
+  int rank = 0;
+  bool is_host = false;
+
+  friend bool operator==(const DeviceKey&, const DeviceKey&) = default;
+};
+
+// What stands for a frame once its symbols are known: itself, with the functions inlined into it
+// before it.
+struct FrameSymbols {
+  std::uint32_t frame_id = 0;
+  std::vector<Frame> frames{};
+};
+
+class HrtWriter {
+ public:
+  // Of `tables` the tables and the properties are used, not the events. It may grow between calls.
+  HrtWriter(const Trace& tables, ByteSink sink, HrtOptions options = {});
+  ~HrtWriter();
+  HrtWriter(const HrtWriter&) = delete;
+  HrtWriter& operator=(const HrtWriter&) = delete;
+
+  // Origin, producer, settings and flags, as they are now; the last ones written count.
+  void properties();
+  // Makes a device known that may have no events, and says what was dropped there so far.
+  void device(const DeviceKey& key, std::uint64_t dropped_events);
+  void events(const DeviceKey& key, std::span<const Entry> entries);
+  void segments(std::span<const Segment> segments);
+  void annotations(std::span<const Annotation> annotations);
+  void symbols(std::span<const FrameSymbols> symbols);
+  // Nothing may be written after it.
+  void finish();
+
+  // Whether the sink took everything.
+  [[nodiscard]] bool ok() const noexcept;
+  [[nodiscard]] std::uint64_t written_bytes() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The whole trace. Throws InvalidArgument when its values are nested hundreds deep.
+[[nodiscard]] std::vector<std::byte> write_hrt(const Trace& trace, HrtOptions options = {});
+
+}  // namespace headroom::trace

@@ -1,0 +1,33 @@
+// A file that is only ever added to.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace headroom::trace::internal {
+
+class OutputFile {
+ public:
+  // Throws Error when it cannot be made, or exists and is not to be overwritten.
+  OutputFile(std::string path, bool overwrite);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // What is written is the system's: it stays when this process dies.
+  bool write(std::span<const std::byte> bytes) noexcept;
+  // False when the system could not keep it after all.
+  bool close() noexcept;
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  // Why the last call failed.
+  [[nodiscard]] std::string error() const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  int error_ = 0;
+};
+
+}  // namespace headroom::trace::internal

@@ -1,0 +1,19 @@
+// Puts other frames in the place of some: how raw addresses become functions and lines.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "headroom/trace/trace.h"
+
+namespace headroom::trace::internal {
+
+// By frame id of trace.stacks.
+using Substitutes = std::unordered_map<std::uint32_t, std::vector<Frame>>;
+
+// Stacks that become the same are one afterwards, so ids change in events and blocks. False, and
+// nothing changed, when the stacks would become absurdly long, as only a damaged file asks for.
+[[nodiscard]] bool substitute_frames(Trace& trace, const Substitutes& substitutes);
+
+}  // namespace headroom::trace::internal

@@ -1,0 +1,332 @@
+// `headroom bench`: who takes part, how much each does, what is printed.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/cuda/cuda_device.h"
+#include "headroom/device/meta/meta_device.h"
+
+#include "cli/bench_alloc.h"
+#include "cli/bench_device.h"
+#include "cli/bench_views.h"
+#include "tests/support/process.h"
+
+namespace headroom::cli {
+namespace {
+
+using headroom::testing::ProcessResult;
+using headroom::testing::run_process;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ProcessResult run(std::vector<std::string> arguments,
+                  std::map<std::string, std::string> environment = {}) {
+  environment.emplace("HEADROOM_CALLED_AS", "headroom");
+  return run_process({.program = HEADROOM_BINARY,
+                      .arguments = std::move(arguments),
+                      .environment = std::move(environment)});
+}
+
+// Hands out numbers; may take its time, or run out.
+class Pretended final : public Subject {
+ public:
+  explicit Pretended(std::chrono::microseconds pause = {}, std::uint64_t last = UINT64_MAX)
+      : pause_(pause), last_(last) {}
+  [[nodiscard]] std::string name() const override { return "pretended"; }
+  void enter_thread() override { ++threads; }
+  std::uint64_t allocate(std::uint64_t size_bytes) override {
+    if (pause_.count() > 0) std::this_thread::sleep_for(pause_);
+    if (next_ >= last_) throw Error("pretended: nothing left");
+    largest = std::max(largest.load(), size_bytes);
+    ++held;
+    return ++next_;
+  }
+  void free(std::uint64_t address) override {
+    EXPECT_NE(address, 0U);
+    --held;
+  }
+
+  std::atomic<std::int64_t> held{0};
+  std::atomic<std::uint64_t> largest{0};
+  std::atomic<int> threads{0};
+
+ private:
+  std::chrono::microseconds pause_;
+  std::uint64_t last_;
+  std::atomic<std::uint64_t> next_{0};
+};
+
+Contenders field_of(std::unique_ptr<Subject> subject) {
+  Contenders contenders{.device = "pretended:0", .room_bytes = 4_TiB};
+  contenders.subjects.push_back(std::move(subject));
+  return contenders;
+}
+
+const Progress kSilent = [](std::string_view) {};
+
+TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
+  auto subject = std::make_unique<Pretended>();
+  const Pretended& seen = *subject;
+  const Contenders field = field_of(std::move(subject));
+  const AllocBench bench = bench_alloc({.threads = {3}, .rounds = 2, .pairs = 50}, field, kSilent);
+  EXPECT_EQ(seen.held.load(), 0);
+  EXPECT_EQ(seen.threads.load() % 3, 0);
+  EXPECT_GT(seen.threads.load(), 0);
+  EXPECT_LE(seen.largest.load(), 64_MiB);
+  ASSERT_EQ(bench.cases.size(), 5U);
+  for (const AllocCase& entry : bench.cases) {
+    EXPECT_EQ(entry.threads, 3);
+    ASSERT_EQ(entry.results.size(), 1U);
+    EXPECT_DOUBLE_EQ(entry.results[0].to_baseline.median, 1.0) << "alone it is the baseline";
+    EXPECT_GT(entry.results[0].pair_ns.low, 0);
+  }
+  EXPECT_EQ(bench.cases[0].results[0].pairs, 50U);
+}
+
+TEST(BenchAlloc, ASlowAllocatorDoesFewerPairs) {
+  const Contenders field = field_of(std::make_unique<Pretended>(std::chrono::microseconds(50)));
+  const AllocBench bench =
+      bench_alloc({.threads = {1}, .rounds = 1, .pairs = 100'000, .round_ms = 4}, field, kSilent);
+  for (const AllocCase& entry : bench.cases) {
+    EXPECT_GE(entry.results[0].pairs, 32U) << entry.name;
+    EXPECT_LE(entry.results[0].pairs, 80U) << entry.name << ": 4 ms, 50 us and more each";
+  }
+}
+
+TEST(BenchAlloc, WhatFailsInAThreadIsTheAnswer) {
+  const Contenders field = field_of(std::make_unique<Pretended>(std::chrono::microseconds(0), 40));
+  try {
+    (void)bench_alloc({.threads = {4}, .rounds = 1, .pairs = 100}, field, kSilent);
+    FAIL() << "there were 40 blocks";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "pretended: nothing left");
+  }
+}
+
+TEST(BenchAlloc, TheWorkingSetLeavesRoomOnASmallDevice) {
+  class Counting final : public Subject {
+   public:
+    [[nodiscard]] std::string name() const override { return "counting"; }
+    std::uint64_t allocate(std::uint64_t) override {
+      most = std::max(most, ++held);
+      return 1;
+    }
+    void free(std::uint64_t) override { --held; }
+    int held = 0;
+    int most = 0;
+  };
+  auto subject = std::make_unique<Counting>();
+  const Counting& seen = *subject;
+  Contenders field = field_of(std::move(subject));
+  field.room_bytes = 32 * 16_MiB;
+  (void)bench_alloc({.threads = {1}, .rounds = 1, .pairs = 1000}, field, kSilent);
+  EXPECT_LE(seen.most, 33) << "16 MiB of blocks of half a MiB";
+}
+
+AllocBench sample() {
+  const AllocResult ours{.allocator = "headroom caching",
+                         .pair_ns = {.median = 50, .low = 48, .high = 61},
+                         .to_baseline = {.median = 0.11, .low = 0.1, .high = 0.12},
+                         .pairs = 100'000};
+  return {.device = "cuda:0",
+          .baseline = "PyTorch 2.11.0",
+          .notes = {"something is left out"},
+          .cases = {{.name = "hot 512B", .threads = 1, .results = {ours}},
+                    {.name = "churn mixed", .threads = 16, .results = {ours}}}};
+}
+
+TEST(BenchAlloc, JsonHasTheDeviceAndEachSpread) {
+  const auto json = nlohmann::json::parse(alloc_bench_json(sample()));
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["command"], "bench");
+  EXPECT_EQ(json["what"], "alloc");
+  EXPECT_EQ(json["device"], "cuda:0");
+  EXPECT_EQ(json["baseline"], "PyTorch 2.11.0");
+  EXPECT_EQ(json["notes"].size(), 1U);
+  const auto& result = json["cases"].at(1)["results"].at(0);
+  EXPECT_EQ(json["cases"].at(1)["threads"], 16);
+  EXPECT_EQ(result["allocator"], "headroom caching");
+  EXPECT_EQ(result["pair_ns"]["median"], 50);
+  EXPECT_EQ(result["ratio"]["high"], 0.12);
+  EXPECT_EQ(result["pairs"], 100'000);
+}
+
+TEST(BenchAlloc, TextNamesTheDeviceTheBaselineAndWhoIsMissing) {
+  const std::string text = draw_alloc_bench(sample(), Context{});
+  EXPECT_THAT(text, HasSubstr("on cuda:0"));
+  EXPECT_THAT(text, HasSubstr("over PyTorch 2.11.0"));
+  EXPECT_THAT(text, HasSubstr("churn mixed, 16 threads"));
+  EXPECT_THAT(text, HasSubstr("48 to 61"));
+  EXPECT_THAT(text, HasSubstr("something is left out"));
+}
+
+TEST(BenchAlloc, AMissingPluginIsANoteThatSaysHowToGetIt) {
+  setenv("HEADROOM_BENCH_TORCH", "/nowhere/plugin.so", 1);
+  Contenders field = field_of(std::make_unique<Pretended>());
+  add_cuda_contenders(field, 0);
+  unsetenv("HEADROOM_BENCH_TORCH");
+  ASSERT_FALSE(field.notes.empty());
+  EXPECT_THAT(field.notes.back(), HasSubstr("PyTorch's allocator is left out: /nowhere/plugin.so"));
+  EXPECT_THAT(field.notes.back(), HasSubstr("-DHEADROOM_TORCH=ON"));
+  EXPECT_THAT(field.notes.back(), HasSubstr("ratios are over "));
+  EXPECT_EQ(field.notes.back().find('\n'), std::string::npos);
+}
+
+// --- bench device ----------------------------------------------------------------------------
+
+std::set<std::string> calls_of(const DeviceBench& bench) {
+  std::set<std::string> names;
+  for (const CallCost& cost : bench.calls) names.insert(cost.call);
+  return names;
+}
+
+TEST(BenchDevice, TimesEveryCallOnMetaAndGivesAllBack) {
+  const auto device = device::MetaDevice::create({.capacity_bytes = 64_GiB});
+  const DeviceBench bench = bench_device(*device, {.rounds = 2}, kSilent);
+  EXPECT_EQ(bench.device, "meta:0");
+  EXPECT_EQ(bench.load_ms, 0) << "it cannot be busy";
+  EXPECT_THAT(calls_of(bench),
+              ::testing::IsSupersetOf({"allocate_segment",
+                                       "free_segment",
+                                       "reserve_addresses",
+                                       "release_addresses",
+                                       "create_pages",
+                                       "map_pages",
+                                       "map_pages, again",
+                                       "unmap_pages",
+                                       "release_pages",
+                                       "record_event",
+                                       "query_event",
+                                       "synchronize_event",
+                                       "memory_info",
+                                       "fill",
+                                       "allocate_pinned"}));
+  for (const CallCost& cost : bench.calls) {
+    EXPECT_GT(cost.idle_us.median, 0) << cost.call;
+    EXPECT_LE(cost.idle_us.low, cost.idle_us.median) << cost.call;
+    EXPECT_LE(cost.idle_us.median, cost.idle_us.high) << cost.call;
+    EXPECT_FALSE(cost.loaded_us.has_value()) << cost.call;
+    EXPECT_FALSE(cost.waits) << cost.call;
+  }
+  EXPECT_EQ(device->memory_info().value().free_bytes, 64_GiB);
+  EXPECT_TRUE(device->state().reservations.empty());
+  EXPECT_TRUE(device->state().streams.empty());
+}
+
+TEST(BenchDevice, TheSameBytesComeInHandlesOfEverySize) {
+  const auto device = device::MetaDevice::create({.capacity_bytes = 64_GiB});
+  const DeviceBench bench = bench_device(*device, {.rounds = 1}, kSilent);
+  std::vector<std::uint64_t> handles;
+  for (const CallCost& cost : bench.calls) {
+    if (cost.call == "create_pages") handles.push_back(cost.handles);
+  }
+  EXPECT_THAT(handles, ElementsAre(512, 128, 51, 16, 4, 1));
+}
+
+TEST(BenchDevice, IsBusyWhereStreamsHaveThreads) {
+  const auto device = device::CpuDevice::create({.capacity_bytes = 1_GiB});
+  const DeviceBench bench = bench_device(*device, {.rounds = 1, .load_ms = 2}, kSilent);
+  EXPECT_GT(bench.load_ms, 0);
+  for (const CallCost& cost : bench.calls) EXPECT_TRUE(cost.loaded_us.has_value()) << cost.call;
+  EXPECT_EQ(device->memory_info().value().free_bytes, 1_GiB);
+}
+
+TEST(BenchDevice, TooSmallADeviceIsAnError) {
+  const auto device = device::MetaDevice::create({.capacity_bytes = 512_MiB});
+  EXPECT_THROW((void)bench_device(*device, {.rounds = 1}, kSilent), Error);
+}
+
+TEST(BenchDevice, ShowsHandlesAndWhatWaits) {
+  const DeviceBench bench{
+      .device = "cuda:0",
+      .name = "NVIDIA H200",
+      .load_ms = 50.2,
+      .calls = {{.call = "map_pages",
+                 .size_bytes = 1_GiB,
+                 .handles = 512,
+                 .idle_us = {.median = 16347, .low = 16000, .high = 17000},
+                 .loaded_us = Spread{.median = 16400, .low = 16400, .high = 16400}},
+                {.call = "free_segment",
+                 .size_bytes = 512,
+                 .idle_us = {.median = 53.25, .low = 50, .high = 60},
+                 .loaded_us = Spread{.median = 50000, .low = 49000, .high = 51000},
+                 .waits = true}}};
+  const std::string text = draw_device_bench(bench, Context{});
+  EXPECT_THAT(text, HasSubstr("cuda:0, NVIDIA H200"));
+  EXPECT_THAT(text, HasSubstr("512 x 2MiB"));
+  EXPECT_THAT(text, HasSubstr("16347"));
+  EXPECT_THAT(text, HasSubstr("53.25"));
+  EXPECT_THAT(text, HasSubstr("waits\n"));
+  EXPECT_THAT(text, HasSubstr("Next: headroom bench alloc --device cuda:0"));
+  const auto json = nlohmann::json::parse(device_bench_json(bench));
+  EXPECT_EQ(json["what"], "device");
+  EXPECT_EQ(json["device"], "cuda:0");
+  EXPECT_EQ(json["calls"].at(0)["handles"], 512);
+  EXPECT_EQ(json["calls"].at(1)["waits"], true);
+  EXPECT_EQ(json["calls"].at(1)["loaded_us"]["high"], 51000);
+}
+
+// --- From outside ----------------------------------------------------------------------------
+
+TEST(CliBench, MeasuresADevicesCalls) {
+  const ProcessResult done =
+      run({"bench", "device", "--device", "meta", "--rounds", "1", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["what"], "device");
+  EXPECT_EQ(json["device"], "meta:0");
+  EXPECT_TRUE(json["calls"].at(0)["loaded_us"].is_null());
+  EXPECT_EQ(run({"bench", "device", "--device", "cuda:99"}).exit_code, 1);
+}
+
+TEST(CliBench, MeasuresOnMetaByDefault) {
+  const ProcessResult done =
+      run({"bench", "--threads", "1", "--rounds", "1", "--pairs", "200", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["device"], "meta:0");
+  std::vector<std::string> cases;
+  for (const auto& entry : json["cases"]) cases.push_back(entry["case"]);
+  EXPECT_THAT(cases,
+              ElementsAre("hot 512B",
+                          "hot 64MiB",
+                          "churn small (to 1MiB)",
+                          "churn large (1 to 64MiB)",
+                          "churn mixed"));
+}
+
+TEST(CliBench, MeasuresOnTheCpuWithItsSegments) {
+  const ProcessResult done = run(
+      {"bench", "alloc", "--device", "cpu", "--threads", "2", "--rounds", "1", "--pairs", "100"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("on cpu:0"));
+  EXPECT_THAT(done.out, HasSubstr("segments, uncached"));
+}
+
+TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
+  const ProcessResult done = run({"bench", "alloc", "--device", "cuda:99"});
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_EQ(done.out, "");
+  EXPECT_THAT(done.err, HasSubstr("headroom: cuda:99 does not exist: "));
+  EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
+  if (device::CudaDevice::count() == 0) {
+    EXPECT_THAT(run({"bench", "--device", "cuda"}).err, HasSubstr(device::CudaDevice::why_none()));
+  }
+  EXPECT_EQ(run({"bench", "--device", "tpu"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace headroom::cli

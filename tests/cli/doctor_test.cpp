@@ -1,0 +1,182 @@
+// `headroom doctor` step by step, and from outside on a real snapshot and a pasted message.
+#include "cli/doctor.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/base/bytes.h"
+#include "headroom/report/text.h"
+
+#include "cli/tour.h"
+#include "tests/support/golden.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/process.h"
+#include "tests/trace/samples.h"
+
+namespace headroom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+using headroom::testing::expect_golden;
+using headroom::testing::ProcessResult;
+using headroom::testing::run_process;
+using headroom::testing::schema_mismatches;
+using nlohmann::json;
+
+constexpr const char* kSamples = HEADROOM_SOURCE_DIR "/samples/";
+constexpr const char* kMessage =
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total "
+    "capacity of 23.65 GiB of which 14.19 MiB is free. Process 4711 has 2.00 GiB memory in use. "
+    "Including non-PyTorch memory, this process has 21.61 GiB memory in use. Of the allocated "
+    "memory 17.10 GiB is allocated by PyTorch, and 4.04 GiB is reserved by PyTorch but "
+    "unallocated.";
+
+std::vector<Patient> patients_of(trace::Trace trace, const DoctorQuestion& question = {}) {
+  return examine({.trace = std::move(trace)}, "runs/small.pickle.zst", question);
+}
+
+std::vector<Patient> sample(const std::string& name) {
+  const auto file = trace::read_trace(kSamples + name);
+  EXPECT_TRUE(file);
+  return examine(*file, "samples/" + name, {});
+}
+
+trace::Trace recorded(const char* name) {
+  return trace::testing::trace_of(trace::testing::recording(name));
+}
+
+void expect_schema(const std::string& text) {
+  std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/doctor.schema.json");
+  EXPECT_THAT(schema_mismatches(json::parse(in), json::parse(text)), IsEmpty());
+}
+
+void expect_adds_up(const json& account) {
+  std::uint64_t sum = 0;
+  for (const auto& [name, line] : account["lines"].items()) sum += line.get<std::uint64_t>();
+  EXPECT_EQ(sum, account["total_bytes"].get<std::uint64_t>());
+}
+
+ProcessResult headroom(const std::string& arguments) {
+  return run_process({.program = "/bin/sh", .arguments = {"-c", HEADROOM_BINARY " " + arguments}});
+}
+
+TEST(DoctorCommand, FindsTheLeakOfTheSample) {
+  const auto patients = sample("leak_loss.pickle.zst");
+  expect_golden("doctor/leak_loss.txt", draw_doctor(patients, {}));
+  expect_golden("doctor/leak_loss-color.txt", draw_doctor(patients, {.out = {.has_color = true}}));
+  expect_golden("doctor/leak_loss-ascii.txt",
+                draw_doctor(patients, {.out = {.has_unicode = false}}));
+  const std::string text = doctor_json(patients);
+  expect_golden("doctor/leak_loss.json", text);
+  expect_schema(text);
+  const json answer = json::parse(text);
+  EXPECT_EQ(answer["verdict"], "leak");
+  EXPECT_EQ(answer["findings"][0]["kind"], "leak");
+  EXPECT_EQ(answer["findings"][0]["bytes"], 9'437'184);  // the input and eight outputs, 1 MiB each
+  EXPECT_THAT(answer["findings"][0]["site"].get<std::string>(), HasSubstr("workloads.py:139"));
+  expect_adds_up(answer["account"]);
+}
+
+TEST(DoctorCommand, ShowsTheFailureOfARecording) {
+  const auto patients = patients_of(trace::testing::small_trace());
+  expect_golden("doctor/small.txt", draw_doctor(patients, {}));
+  expect_schema(doctor_json(patients));
+  EXPECT_EQ(patients[0].diagnosis.health, report::Health::kShortage);
+}
+
+TEST(DoctorCommand, CallsPlainTrainingHealthy) {
+  const auto patients = patients_of(recorded("seed_deepnet"));
+  EXPECT_EQ(patients[0].diagnosis.health, report::Health::kHealthy);
+  EXPECT_THAT(draw_doctor(patients, {}), HasSubstr("\nhealthy: "));
+}
+
+TEST(DoctorCommand, ProvesASettingAgainstFragmentation) {
+  const auto patients = patients_of(recorded("gnn_sampled"));
+  const json answer = json::parse(doctor_json(patients));
+  expect_schema(answer.dump());
+  expect_adds_up(answer["account"]);
+  EXPECT_EQ(answer["verdict"], "fragmentation");
+  EXPECT_EQ(answer["findings"][0]["proved"], true);
+  EXPECT_THAT(answer["findings"][0]["remedy"].get<std::string>(),
+              HasSubstr(answer["devices"][0]["settings"]["best"]["conf"].get<std::string>()));
+}
+
+TEST(DoctorCommand, ShowsTheWorstOfSeveral) {
+  auto patients = patients_of(recorded("seed_deepnet"));
+  for (Patient& patient : sample("leak_loss.pickle.zst")) patients.push_back(std::move(patient));
+  EXPECT_EQ(worst(patients).diagnosis.health, report::Health::kLeak);
+  const std::string text = draw_doctor(patients, {});
+  EXPECT_THAT(text, HasSubstr("healthy"));
+  EXPECT_THAT(text, HasSubstr("\nleak: "));
+  EXPECT_EQ(json::parse(doctor_json(patients))["devices"].size(), 2U);
+}
+
+TEST(DoctorCommand, ExplainsAPastedMessage) {
+  const auto message = memory::parse_pytorch_message(kMessage);
+  ASSERT_TRUE(message) << message.error();
+  expect_golden("doctor/message.txt", draw_message(*message, {}));
+  const std::string text = message_json(*message);
+  expect_schema(text);
+  const json answer = json::parse(text);
+  EXPECT_EQ(answer["verdict"], "fragmentation");
+  expect_adds_up(answer["account"]);
+}
+
+TEST(DoctorCommand, StaysWithinTheTerminal) {
+  const auto patients = patients_of(trace::testing::small_trace());
+  const auto message = memory::parse_pytorch_message(kMessage);
+  for (int width = 80; width < 120; width += 3) {
+    const Context context{.out = {.width = width}};
+    std::istringstream lines(draw_doctor(patients, context) + draw_message(*message, context));
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(report::display_width(line), width) << line;
+    }
+  }
+}
+
+TEST(DoctorCommand, ReadsStandardInput) {
+  const std::string echo = std::string("doctor - <<'E'\n") + kMessage + "\nE";
+  const ProcessResult done = headroom(echo);
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_THAT(done.out, HasSubstr("_dump_snapshot"));
+  const ProcessResult other = headroom("doctor - <<'E'\nhello\nE");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("no out-of-memory message of PyTorch"));
+  EXPECT_EQ(headroom("doctor - also.pickle < /dev/null").exit_code, 2);
+}
+
+TEST(DoctorCommand, KeepsBoundsForContinuousIntegration) {
+  const std::string leak = std::string(kSamples) + "leak_loss.pickle.zst";
+  EXPECT_EQ(headroom("doctor " + leak).exit_code, 3);
+  EXPECT_EQ(headroom("doctor --max-growth 9437183 " + leak).exit_code, 3);
+  EXPECT_EQ(headroom("doctor --max-growth 9MiB " + leak).exit_code, 0);
+  EXPECT_EQ(headroom("doctor --max-growth 9MiB --max-peak 329MiB " + leak).exit_code, 3);
+  EXPECT_EQ(headroom("doctor --max-peak much " + leak).exit_code, 2);
+  EXPECT_EQ(headroom("doctor --card toaster " + leak).exit_code, 2);
+  EXPECT_EQ(headroom("doctor --pytorch new " + leak).exit_code, 2);
+}
+
+TEST(Tour, IsTheSameEachTime) {
+  const auto file = trace::read_trace(std::string(kSamples) + kTourSample);
+  ASSERT_TRUE(file);
+  const Tour tour = play_tour(*file, kTourSample);
+  EXPECT_EQ(tour.same_addresses, tour.allocs);
+  EXPECT_EQ(tour.segment_mismatches, 0U);
+  EXPECT_EQ(tour.diagnosis.health, report::Health::kFragmentation);
+  EXPECT_FALSE(tour.rows.front().fits);
+  EXPECT_THAT(tour.export_line, HasSubstr("expandable_segments:True"));
+  expect_golden("demo/tour.txt", draw_tour(tour, {}));
+  expect_golden("demo/tour-ascii.txt", draw_tour(tour, {.out = {.has_unicode = false}}));
+}
+
+}  // namespace
+}  // namespace headroom::cli

@@ -1,0 +1,84 @@
+// Two processes share a card, each under a fraction of it. See cuda_share_program.cpp.
+#include <cstdint>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/cuda/cuda_device.h"
+
+#include "tests/support/process.h"
+
+namespace headroom::memory {
+namespace {
+
+using headroom::testing::ProcessResult;
+using ::testing::HasSubstr;
+
+// "key rest of the line", by key.
+std::map<std::string, std::string> read_answers(const std::string& text) {
+  std::map<std::string, std::string> answers;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t end = line.find(' ');
+    if (end != std::string::npos) answers[line.substr(0, end)] = line.substr(end + 1);
+  }
+  return answers;
+}
+
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::path(::testing::TempDir()) /
+              ("headroom-share-" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(CudaShare, EachSeesTheOtherAndIsHeldToItsShare) {
+  if (device::CudaDevice::count() == 0) GTEST_SKIP() << device::CudaDevice::why_none();
+  const Folder folder;
+  const auto start = [&](const char* which) {
+    return std::async(std::launch::async, [which, path = folder.path()] {
+      return headroom::testing::run_process(
+          {.program = HEADROOM_CUDA_SHARE_PROGRAM, .arguments = {which, path}});
+    });
+  };
+  auto first = start("first");
+  auto second = start("second");
+  for (auto* running : {&first, &second}) {
+    const ProcessResult done = running->get();
+    SCOPED_TRACE(done.out + done.err);
+    ASSERT_EQ(done.exit_code, 0) << "signal " << done.signal;
+    auto answers = read_answers(done.out);
+    const auto number = [&](const char* key) { return std::stoull("0" + answers[key]); };
+    EXPECT_EQ(number("reserved"), 600_MiB);
+    EXPECT_GE(number("others"), 600_MiB) << "the other process's block";
+    EXPECT_EQ(number("sum"), number("total"));
+    EXPECT_LT(number("outside"), 4_GiB) << "this process's context";
+    EXPECT_EQ(number("refused"), 1U);
+    EXPECT_GE(number("missing"), 600_MiB) << "beyond its share";
+    EXPECT_LE(number("missing"), 602_MiB) << "and what rounds a segment up";
+    EXPECT_GT(number("free"), number("limit")) << "although the card has the room";
+    EXPECT_THAT(answers["summary"], HasSubstr("the limit leaves"));
+  }
+}
+
+}  // namespace
+}  // namespace headroom::memory
