@@ -143,7 +143,8 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
           {.name = history_name(question.paths[i], traces[i], *device, devices.size() == 1),
            .allocs = program.allocs,
            .peak_live = program.peak_live,
-           .failures = program.failures});
+           .failures = program.failures,
+           .start_reserved = program.start.reserved_bytes});
       report.is_version_known = report.is_version_known && program.is_version_known;
       report.version =
           pointers.size() == 1 ? program.version : std::min(report.version, program.version);

@@ -24,7 +24,8 @@ struct TunedHistory {
   std::string name{};  // the file's, with the device where it has several
   std::uint64_t allocs = 0;
   std::uint64_t peak_live = 0;
-  std::uint64_t failures = 0;  // recorded ones
+  std::uint64_t failures = 0;        // recorded ones
+  std::uint64_t start_reserved = 0;  // before the first event; 0 where the history is whole
 };
 
 struct TuneReport {

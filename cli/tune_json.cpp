@@ -26,7 +26,8 @@ Json history_json(const TunedHistory& one) {
   return {{"name", one.name},
           {"allocs", one.allocs},
           {"peak_live", one.peak_live},
-          {"failures", one.failures}};
+          {"failures", one.failures},
+          {"start_reserved", one.start_reserved}};
 }
 
 template <class T>

@@ -114,10 +114,11 @@ int kind_of(const Candidate& one) {
 
 std::vector<const Candidate*> others(const replay::TuneResult& result) {
   std::vector<const Candidate*> out;
+  if (!result.best.fits) return out;
   std::vector<int> kinds{kind_of(result.best), kind_of(result.current)};
   for (const Candidate& one : result.candidates) {
     if (out.size() == kOthers) break;
-    if (one.fits != result.best.fits || !is_better(one, result.current)) break;
+    if (!one.fits || !is_better(one, result.current)) break;
     if (std::ranges::find(kinds, kind_of(one)) != kinds.end()) continue;
     kinds.push_back(kind_of(one));
     out.push_back(&one);
@@ -170,7 +171,7 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   std::string effect;
   if (!result.current.fits) {
     effect =
-        fmt::format("It then fits: {} are reserved at the peak.", format_bytes(best.peak_reserved));
+        fmt::format("It then fits: {} is reserved at the peak.", format_bytes(best.peak_reserved));
   } else {
     effect = fmt::format("Saves {} of {} reserved at the peak, {}.",
                          format_bytes(result.saved_bytes()),
@@ -185,7 +186,7 @@ std::string no_fit(const TuneReport& report, const Terminal& terminal) {
   for (const TunedHistory& one : report.histories) live = std::max(live, one.peak_live);
   const Candidate& best = report.result.best;
   const std::string text = fmt::format(
-      "The one that gets furthest, {}, serves {} of the traffic. {} are live at the "
+      "The one that gets furthest, {}, serves {} of the traffic. {} is live at the "
       "peak: no setting makes that less.",
       conf_text(best),
       percent(best.served),
@@ -218,6 +219,14 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
                             format_bytes(best.peak_reserved_high)),
                 terminal);
   }
+  for (const TunedHistory& one : report.histories) {
+    if (one.start_reserved == 0) continue;
+    out += note(fmt::format("{} starts in the middle: {} was reserved by then, under the recorded "
+                            "settings, and counts under all. Record from the start to learn more.",
+                            report::printable(one.name),
+                            format_bytes(one.start_reserved)),
+                terminal);
+  }
   const bool has_failures = std::ranges::any_of(
       report.histories, [](const TunedHistory& one) { return one.failures > 0; });
   if (has_failures) {
@@ -235,7 +244,7 @@ std::string next_text(const TuneReport& report, const Context& context) {
   if (!best.fits && find_command("doctor") != nullptr) {
     return context.next("doctor " + file, "what holds the memory");
   }
-  if (best.config.expandable_segments && report.result.best_without_expandable) {
+  if (best.fits && best.config.expandable_segments && report.result.best_without_expandable) {
     std::string limit;
     if (const auto& bytes = report.question.options.limit_bytes) {
       limit = fmt::format(" --limit {}", *bytes);

@@ -220,22 +220,24 @@ class Search {
   // Every further part must earn its keep against all that is simpler. Whoever cannot use
   // expandable segments is not told that those would be simpler.
   static void drop_idle_parts(std::vector<Candidate>& all) {
-    std::map<std::pair<bool, int>, double> least;  // overhead of what fits, by family and parts
-    for (const Candidate& one : all) {
-      if (!one.fits) continue;
-      const std::pair kind{one.config.expandable_segments, one.parts};
-      const auto [at, is_new] = least.emplace(kind, one.overhead);
-      if (!is_new) at->second = std::min(at->second, one.overhead);
-    }
+    // Not many are left: those that were stopped early are not among them.
+    const std::vector<Candidate> simple = all;
     std::erase_if(all, [&](const Candidate& one) {
-      if (!one.fits || one.parts < 2) return false;
-      return std::ranges::any_of(least, [&](const auto& simpler) {
-        const auto [is_expandable, parts] = simpler.first;
-        if (is_expandable && !one.config.expandable_segments) return false;
-        const int more = one.parts - parts;
-        return more > 0 && one.overhead > simpler.second * (1 - kWorthAPart * more);
-      });
+      return one.parts > 1 && std::ranges::any_of(simple, [&](const Candidate& simpler) {
+               if (simpler.config.expandable_segments && !one.config.expandable_segments) {
+                 return false;
+               }
+               return one.parts > simpler.parts && !is_worth(one, simpler);
+             });
     });
+  }
+
+  // Whether it brings something for the parts that it has more: room, or else more of the traffic.
+  static bool is_worth(const Candidate& one, const Candidate& simpler) {
+    if (one.fits != simpler.fits) return one.fits;
+    const double least = kWorthAPart * (one.parts - simpler.parts);
+    if (!one.fits) return one.served >= simpler.served + least;
+    return one.overhead <= simpler.overhead * (1 - least);
   }
 
   void collect(TuneResult& result) const {
@@ -273,6 +275,7 @@ class Search {
 bool is_better(const Candidate& a, const Candidate& b) noexcept {
   if (a.fits != b.fits) return a.fits;
   if (a.served != b.served) return a.served > b.served;
+  if (!a.fits && a.parts != b.parts) return a.parts < b.parts;
   if (a.overhead != b.overhead) return a.overhead < b.overhead;
   if (a.peak_reserved != b.peak_reserved) return a.peak_reserved < b.peak_reserved;
   if (a.driver_us != b.driver_us) return a.driver_us < b.driver_us;

@@ -86,8 +86,8 @@ struct TuneResult {
 // that is fitted more closely to one recording does not help the next.
 inline constexpr double kWorthAPart = 0.01;
 
-// Whether `a` is the better answer: it fits, then serves more, then reserves less, then calls the
-// driver less, then has fewer parts.
+// Whether `a` is the better answer: it fits, then reserves less, then calls the driver less, then
+// has fewer parts. Of two that do not fit: it serves more, then has fewer parts.
 [[nodiscard]] bool is_better(const Candidate& a, const Candidate& b) noexcept;
 
 // The keys that are searched: what TuneOptions::without may name.

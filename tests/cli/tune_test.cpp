@@ -71,6 +71,7 @@ TuneReport nothing_to_change() {
   report.result.best = report.result.current;
   report.result.candidates = {report.result.current};
   report.is_version_known = true;
+  report.histories[0].start_reserved = 5_GiB;
   return report;
 }
 

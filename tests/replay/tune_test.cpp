@@ -156,6 +156,7 @@ TEST(Tune, SaysWhenNothingFits) {
   EXPECT_FALSE(result.best.fits);
   EXPECT_GT(result.best.served, 0);
   EXPECT_GE(result.best.served, result.current.served);
+  EXPECT_LE(result.best.parts, 1);
 }
 
 TEST(Tune, SeveralRecordingsChooseOneSetting) {
