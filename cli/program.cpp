@@ -162,6 +162,11 @@ std::string usage_message(const CLI::App& app,
   return fmt::format("{}; see '{}'", message, help);
 }
 
+bool asks_for_help(const std::vector<std::string>& arguments) {
+  return std::ranges::any_of(
+      arguments, [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
 void parse(CLI::App& app, std::vector<std::string> arguments, std::string_view help) {
   std::ranges::reverse(arguments);  // as CLI11 wants them
   try {
@@ -204,10 +209,17 @@ ExitCode run(std::vector<std::string> arguments, const std::string& called) {
     run_command = command->add(app);
   }
   add_globals(app, globals);
-  parse(
-      app,
-      std::move(arguments),
-      command == nullptr ? called + " --help" : fmt::format("{} {} --help", called, command->name));
+  const std::string help =
+      command == nullptr ? called + " --help" : fmt::format("{} {} --help", called, command->name);
+  if (asks_for_help(arguments)) {
+    // Who asks what there is need not know what is required.
+    const auto required = app.get_options([](CLI::Option* o) { return o->get_required(); });
+    for (CLI::Option* option : required) option->required(false);
+    parse(app, std::move(arguments), help);
+    for (CLI::Option* option : required) option->required(true);
+  } else {
+    parse(app, std::move(arguments), help);
+  }
   const Context context = make_context(globals, called);
   if (command == nullptr || globals.wants_version) return run_bare(app, globals, context);
   if (globals.wants_help) {
