@@ -70,8 +70,8 @@ std::string draw(const AllocBench& bench, const Context& context) {
 }
 
 ExitCode run_replay(const BenchQuestion& question, const Context& context) {
-  const auto cases = bench_replay(
-      {.paths = question.recordings, .rounds = question.alloc.rounds}, context);
+  const auto cases =
+      bench_replay({.paths = question.recordings, .rounds = question.alloc.rounds}, context);
   context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
   return ExitCode::kDone;
 }

@@ -49,12 +49,12 @@ DeviceReplay replay_device(const trace::Trace& trace,
   DeviceReplay out{
       .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
   context.progress(out.name + ": putting the history together");
-  out.program = replay::compile(trace,
-                                device,
-                                {.version = question.version,
-                                 .card_bytes = question.card_bytes,
-                                 .limit_bytes = question.verifies ? question.limit_bytes
-                                                                  : std::nullopt});
+  out.program =
+      replay::compile(trace,
+                      device,
+                      {.version = question.version,
+                       .card_bytes = question.card_bytes,
+                       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
   const std::vector<Policy> policies =
       question.policies.empty() ? usual_policies(out.program) : question.policies;
   for (const Policy& policy : policies) {

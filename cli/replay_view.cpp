@@ -65,8 +65,8 @@ std::string recorded_text(const DeviceReplay& device, const Terminal& terminal) 
                                   counted(program.allocs, "allocation", "allocations"));
   if (program.failures > 0) facts += ", " + counted(program.failures, "failure", "failures");
   facts += program.is_whole() ? "; the whole history" : "; the end of a history";
-  facts += program.conf.empty() ? ", default settings"
-                                : ", under " + report::printable(program.conf);
+  facts +=
+      program.conf.empty() ? ", default settings" : ", under " + report::printable(program.conf);
   return report::wrapped(facts, 0, terminal.width);
 }
 
@@ -78,9 +78,7 @@ std::string odd_text(const Program& program, const Terminal& terminal) {
     if (count > 0) parts.push_back(counted(count, one, many));
   };
   add(odd.frees_of_nothing, "free of nothing", "frees of nothing");
-  add(odd.allocs_at_live_address,
-      "allocation at a live address",
-      "allocations at live addresses");
+  add(odd.allocs_at_live_address, "allocation at a live address", "allocations at live addresses");
   add(odd.missing_at_end, "block missing at the end", "blocks missing at the end");
   add(odd.contradictions, "contradiction", "contradictions");
   std::string text = "The recording does not fit together: ";
@@ -97,9 +95,8 @@ std::string over_live(std::uint64_t bytes, std::uint64_t live) {
 
 std::string range_text(const ReplayResult& result) {
   if (result.peak_reserved_low == result.peak_reserved_high) return "";
-  return fmt::format("{} to {}",
-                     format_bytes(result.peak_reserved_low),
-                     format_bytes(result.peak_reserved_high));
+  return fmt::format(
+      "{} to {}", format_bytes(result.peak_reserved_low), format_bytes(result.peak_reserved_high));
 }
 
 std::string fits_text(const PolicyResult& entry, const Terminal& terminal) {
@@ -244,9 +241,8 @@ std::string version_line(const replay::Verification& v) {
 }
 
 std::string mismatch_text(const replay::Mismatch& mismatch, const Terminal& terminal) {
-  std::string out = paragraph(fmt::format("The first difference is at event {}.",
-                                          format_count(mismatch.event)),
-                              terminal);
+  std::string out = paragraph(
+      fmt::format("The first difference is at event {}.", format_count(mismatch.event)), terminal);
   out += paragraph("PyTorch: " + mismatch.recorded, terminal);
   out += paragraph("Here: " + mismatch.ours, terminal);
   for (const std::string& line : mismatch.free_blocks) {
@@ -262,21 +258,22 @@ std::string verification_text(const DeviceReplay& device, const Terminal& termin
     const std::uint64_t same =
         entry.result.allocs - std::min(entry.result.allocs, v.address_mismatches);
     std::string out = heading("Compared with the recording", terminal);
-    out += paragraph(fmt::format("{} of {} allocations at PyTorch's own addresses; {}.",
-                                 format_count(same),
-                                 format_count(entry.result.allocs),
-                                 v.segment_mismatches == 0
-                                     ? "every segment taken and given back where it did"
-                                     : counted(v.segment_mismatches,
-                                               "segment event differs",
-                                               "segment events differ")),
-                     terminal);
+    out += paragraph(
+        fmt::format(
+            "{} of {} allocations at PyTorch's own addresses; {}.",
+            format_count(same),
+            format_count(entry.result.allocs),
+            v.segment_mismatches == 0
+                ? "every segment taken and given back where it did"
+                : counted(v.segment_mismatches, "segment event differs", "segment events differ")),
+        terminal);
     if (v.is_exact()) {
       out += paragraph(version_line(v), terminal);
     } else {
-      out += paragraph("Other settings than the recorded ones, another version (--version), card "
-                       "(--card) or limit (--limit) may explain it.",
-                       terminal);
+      out += paragraph(
+          "Other settings than the recorded ones, another version (--version), card "
+          "(--card) or limit (--limit) may explain it.",
+          terminal);
     }
     if (v.first) out += mismatch_text(*v.first, terminal);
     return out;
@@ -337,8 +334,7 @@ std::string next_text(const ReplayReport& report, const Context& context) {
 }  // namespace
 
 std::string draw(const ReplayReport& report, const Context& context) {
-  std::string out =
-      report::styled(file_name(report.path), Tone::kStrong, context.out) + "\n";
+  std::string out = report::styled(file_name(report.path), Tone::kStrong, context.out) + "\n";
   bool is_first = true;
   for (const DeviceReplay& device : report.devices) {
     if (!is_first) out += "\n";

@@ -159,8 +159,8 @@ class LimitSearch {
     if (!result.fits || result.retries > 0) return most;
     std::uint64_t largest = 0;
     for (const Op& op : program_.ops) largest = std::max(largest, op.size_bytes);
-    const std::uint64_t segment = memory::new_segment_size(
-        memory::rounded_size(largest, options_.config), options_.config);
+    const std::uint64_t segment =
+        memory::new_segment_size(memory::rounded_size(largest, options_.config), options_.config);
     enough_ = std::min(most, result.peak_reserved + segment);
     return enough_;
   }

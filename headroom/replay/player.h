@@ -44,7 +44,7 @@ struct ReplayOptions {
   device::AddressOrder order = device::AddressOrder::kDescending;
   // Stops at the first allocation that fails, where only `fits` matters.
   bool stop_at_failure = false;
-  std::size_t timeline_samples = 0;  // about so many, at equal distances in ops
+  std::size_t timeline_samples = 0;   // about so many, at equal distances in ops
   std::vector<Observer> observers{};  // by at_op
   memory::EventSink* sink = nullptr;  // told of every decision
 };

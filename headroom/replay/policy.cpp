@@ -82,9 +82,8 @@ class PolicyRun {
   }
 
   void run_settings() {
-    ReplayOptions replay_options{.config = config_of(out_.policy, version_),
-                                 .version = version_,
-                                 .card_bytes = card_};
+    ReplayOptions replay_options{
+        .config = config_of(out_.policy, version_), .version = version_, .card_bytes = card_};
     if (program_.failures > 0) replay_options.limit_bytes = recorded_limit(program_, card_);
     set_bounds(replay_options);
     predict(replay_options);
@@ -157,8 +156,9 @@ Result<Policy, std::string> parse_policy(std::string_view text) {
     return Policy{.kind = PolicyKind::kAsyncPool, .name = std::string(text)};
   }
   if (text == "paged" || text.starts_with("paged:")) {
-    return Unexpected(std::string("there is no policy 'paged' yet; "
-                                  "there are pytorch, pytorch:CONF and cudaMallocAsync"));
+    return Unexpected(
+        std::string("there is no policy 'paged' yet; "
+                    "there are pytorch, pytorch:CONF and cudaMallocAsync"));
   }
   if (!text.starts_with(std::string(kPyTorch) + ":")) {
     return Unexpected("there is no policy '" + std::string(text) +
@@ -175,7 +175,9 @@ Result<Policy, std::string> parse_policy(std::string_view text) {
   return policy;
 }
 
-PolicyResult run_policy(const Program& program, const Policy& policy, const PolicyOptions& options) {
+PolicyResult run_policy(const Program& program,
+                        const Policy& policy,
+                        const PolicyOptions& options) {
   return PolicyRun(program, policy, options).run();
 }
 

@@ -73,9 +73,9 @@ struct RecordedLimit {
   // From the settings string: a share of a card whose size is not recorded.
   std::optional<double> fraction{};
   // Reserved bytes that were reached or would have been, had the last request been granted:
-  std::uint64_t reached_bytes = 0;            // the limit was at least this
+  std::uint64_t reached_bytes = 0;               // the limit was at least this
   std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
-  std::optional<std::uint64_t> free_bytes{};  // of the device at the first failure
+  std::optional<std::uint64_t> free_bytes{};     // of the device at the first failure
   // What it had for certain, where something failed and the settings name no limit.
   std::optional<std::uint64_t> floor_bytes{};
   // The device had less left than was asked of it; else a limit came first.
@@ -90,7 +90,7 @@ struct Program {
   std::vector<Op> ops{};
   std::vector<std::uint32_t> op_events{};  // the event of the recording that each op stems from
   std::uint32_t slot_count = 0;
-  std::vector<StreamId> streams{};       // the default stream first
+  std::vector<StreamId> streams{};      // the default stream first
   std::vector<memory::PoolId> pools{};  // the default pool first
 
   // The state before the first event; empty where the history is whole.

@@ -48,8 +48,7 @@ class ReadingSearch {
  private:
   CheckedRun try_run(const Readings& readings) {
     ++runs_;
-    return internal::run_checked(
-        program_, best_.options, readings, {.stop_at_mismatch = true});
+    return internal::run_checked(program_, best_.options, readings, {.stop_at_mismatch = true});
   }
 
   bool improve(CheckedRun& current) {
@@ -137,10 +136,8 @@ class Verifier {
   Verification compare(const Attempt& attempt) {
     ReplayOptions options = attempt.options;
     options.sink = options_.sink;
-    return internal::run_checked(program_,
-                                 options,
-                                 attempt.readings,
-                                 {.timeline_samples = options_.timeline_samples})
+    return internal::run_checked(
+               program_, options, attempt.readings, {.timeline_samples = options_.timeline_samples})
         .verification;
   }
 

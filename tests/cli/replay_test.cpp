@@ -74,11 +74,10 @@ TEST(ReplayGolden, Verified) {
 }
 
 TEST(ReplayGolden, NotVerified) {
-  expect_golden("replay/mismatch.txt",
-                drawn("gpt2_varlen",
-                      {.policies = policies({"pytorch"}),
-                       .version = memory::kPyTorch213,
-                       .verifies = true}));
+  expect_golden(
+      "replay/mismatch.txt",
+      drawn("gpt2_varlen",
+            {.policies = policies({"pytorch"}), .version = memory::kPyTorch213, .verifies = true}));
 }
 
 TEST(ReplayGolden, TooLittle) {
@@ -153,8 +152,7 @@ TEST(Replay, CommandLinesThatAreWrong) {
 
 TEST(Replay, WritesItsDecisions) {
   const auto path = std::filesystem::path(::testing::TempDir()) / "headroom-decisions.csv";
-  const ProcessResult done =
-      run({"replay", kSample, "--policy", "pytorch", "-o", path.string()});
+  const ProcessResult done = run({"replay", kSample, "--policy", "pytorch", "-o", path.string()});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   std::ifstream file(path);
   std::string header;

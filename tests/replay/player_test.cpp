@@ -121,8 +121,7 @@ TEST_F(Player, FindsTheSmallestLimit) {
   EXPECT_LT(smallest->bytes, 3'684'696'064U);
   const auto survives = [&](double share) {
     ReplayOptions options = as_recorded(resnet());
-    options.limit_bytes =
-        static_cast<std::uint64_t>(static_cast<double>(smallest->bytes) * share);
+    options.limit_bytes = static_cast<std::uint64_t>(static_cast<double>(smallest->bytes) * share);
     return replay(resnet(), options).fits;
   };
   for (int percent = 0; percent <= 30; ++percent) EXPECT_TRUE(survives(1 + percent / 100.0));
@@ -165,8 +164,7 @@ TEST_F(Player, PoliciesRun) {
 TEST_F(Player, RecordedLimitsBelongToTheRecordedSettings) {
   const Loaded tight("resnet50_gc_tight");
   EXPECT_LT(run_policy(tight.program, {}).result.peak_reserved, 3'270'000'000U);
-  EXPECT_EQ(run_policy(tight.program, parse_policy("pytorch:default").value())
-                .result.peak_reserved,
+  EXPECT_EQ(run_policy(tight.program, parse_policy("pytorch:default").value()).result.peak_reserved,
             3'684'696'064U);
 }
 

@@ -40,8 +40,7 @@ TEST(Program, NamesBlocksBySlotsThatAreReused) {
   const trace::Trace trace = trace_of(events, {}, "");
   const Program program = compile(trace, trace.devices[0]);
   EXPECT_EQ(kinds(program),
-            (std::vector{
-                OpKind::kAllocate, OpKind::kAllocate, OpKind::kFree, OpKind::kAllocate}));
+            (std::vector{OpKind::kAllocate, OpKind::kAllocate, OpKind::kFree, OpKind::kAllocate}));
   EXPECT_EQ(program.slot_count, 2U);
   EXPECT_EQ(program.ops[3].slot, program.ops[0].slot);
   EXPECT_EQ(program.allocs, 3U);
@@ -189,8 +188,7 @@ TEST(Program, NoDamageCrashesIt) {
     }
     if (round % 3 == 0) recorded.final_segments.clear();
     const trace::Trace trace = recorded.trace(random() % 20);
-    const Program program =
-        compile(trace, trace.devices[0], {.card_bytes = traffic.card_bytes});
+    const Program program = compile(trace, trace.devices[0], {.card_bytes = traffic.card_bytes});
     (void)verify(program, {.card_bytes = traffic.card_bytes});
     (void)replay_bounds(program, as_recorded(program, traffic.card_bytes));
   }

@@ -70,9 +70,8 @@ std::map<std::string, std::int64_t> counters(const memory::Statistics& statistic
 
 void expect_exact(const Recorded& recorded, const TrafficOptions& traffic, std::size_t first) {
   const trace::Trace trace = recorded.trace(first);
-  const Program program = compile(trace,
-                                  trace.devices[0],
-                                  {.version = traffic.version, .card_bytes = traffic.card_bytes});
+  const Program program = compile(
+      trace, trace.devices[0], {.version = traffic.version, .card_bytes = traffic.card_bytes});
   const Verification v =
       verify(program, {.version = traffic.version, .card_bytes = traffic.card_bytes});
   EXPECT_EQ(v.address_mismatches, 0U);

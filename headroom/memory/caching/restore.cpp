@@ -17,10 +17,8 @@ using internal::BlockPool;
 namespace {
 
 Unexpected<DeviceStatus> refuse(const char* detail, DeviceAddress found = 0) {
-  return Unexpected(DeviceStatus{.code = StatusCode::kInvalidArgument,
-                                 .call = "restore",
-                                 .detail = detail,
-                                 .found = found});
+  return Unexpected(DeviceStatus{
+      .code = StatusCode::kInvalidArgument, .call = "restore", .detail = detail, .found = found});
 }
 
 DeviceResult<void> check_tiling(const SegmentInfo& segment) {
@@ -233,8 +231,7 @@ void CachingAllocator::restore_reservation(const ReservationInfo& reservation,
   DeviceAddress at = reservation.address;
   const auto leave_unmapped = [&](DeviceAddress until) {
     if (until == at) return;
-    const BlockInfo gap{
-        .address = at, .size_bytes = until - at, .state = BlockState::kUnmapped};
+    const BlockInfo gap{.address = at, .size_bytes = until - at, .state = BlockState::kUnmapped};
     prev = &restore_block(gap, like, prev);
   };
   for (const SegmentInfo* segment : by_address(segments)) {

@@ -61,8 +61,7 @@ class CheckedPlayer {
         events_(program.device->events),
         machine_(program, options),
         gives_back_in_parts_(options.config.garbage_collection_threshold > 0 ||
-                             options.config.max_split_bytes !=
-                                 memory::AllocatorConfig::kUnlimited),
+                             options.config.max_split_bytes != memory::AllocatorConfig::kUnlimited),
         has_holds_(std::ranges::find(program.ops, OpKind::kFreeHeld, &Op::kind) !=
                    program.ops.end()) {
     machine_.watch().keeps_events = true;
@@ -300,14 +299,13 @@ class CheckedPlayer {
     ++out_.verification.address_mismatches;
     note_first(event);
     if (out_.verification.first || how_.stop_at_mismatch) return;
-    out_.verification.first =
-        explain_allocation(program_, event, address, machine_.allocator());
+    out_.verification.first = explain_allocation(program_, event, address, machine_.allocator());
   }
 
   void finish() {
     Verification& v = out_.verification;
-    v.has_same_end =
-        std::ranges::equal(machine_.allocator().segments(), final_segments(program_), is_same_segment);
+    v.has_same_end = std::ranges::equal(
+        machine_.allocator().segments(), final_segments(program_), is_same_segment);
     machine_.finish(v.result);
     v.result.timeline = std::move(timeline_);
     v.result.ooms = failures_;

@@ -34,8 +34,7 @@ std::uint8_t PoolRoutes::number(PoolId id) {
     pools_.push_back(id);
     return static_cast<std::uint8_t>(pools_.size() - 1);
   }
-  return static_cast<std::uint8_t>(
-      std::min<std::ptrdiff_t>(found - pools_.begin(), kUnsaid - 1));
+  return static_cast<std::uint8_t>(std::min<std::ptrdiff_t>(found - pools_.begin(), kUnsaid - 1));
 }
 
 void PoolRoutes::add_places(const Program& program) {
@@ -143,8 +142,8 @@ class LimitFinder {
 
   [[nodiscard]] std::uint64_t pages_for(std::uint64_t size) const {
     const bool is_small = size <= memory::kSmallBytes;
-    return round_up(
-        size, is_small ? memory::kSmallSegmentBytes : program_.config.large_segment_bytes);
+    return round_up(size,
+                    is_small ? memory::kSmallSegmentBytes : program_.config.large_segment_bytes);
   }
 
   const Program& program_;

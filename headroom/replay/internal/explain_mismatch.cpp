@@ -96,8 +96,7 @@ Mismatch explain_allocation(const Program& program,
     for (const BlockInfo& block : segment.blocks) {
       const bool is_ours = block.address == ours;
       if (block.address == events.address(event)) continue;  // said already
-      const bool could_serve =
-          block.state == BlockState::kInactive && block.size_bytes >= rounded;
+      const bool could_serve = block.state == BlockState::kInactive && block.size_bytes >= rounded;
       if (is_ours || could_serve) candidates.push_back({&block, &segment});
     }
   }

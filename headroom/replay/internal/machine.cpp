@@ -210,9 +210,7 @@ void Machine::free_held(std::uint32_t slot, std::uint64_t hold) {
 }
 
 // Refused where the allocation had failed, and nothing is held.
-void Machine::complete(std::uint64_t hold) {
-  (void)device_->complete_events(private_stream(hold));
-}
+void Machine::complete(std::uint64_t hold) { (void)device_->complete_events(private_stream(hold)); }
 
 void Machine::empty_cache() {
   route_to(0);
@@ -264,8 +262,7 @@ void Machine::finish(ReplayResult& result) {
   result_.calls = watch_.calls;
   result_.calls.handles_created = device_->calls(device::Call::kCreatePages) - creates_before_;
   result_.driver_us_second_half = watch_.second_half_us;
-  result_.retries =
-      static_cast<std::uint64_t>(stats.num_alloc_retries - before_.num_alloc_retries);
+  result_.retries = static_cast<std::uint64_t>(stats.num_alloc_retries - before_.num_alloc_retries);
   result_.statistics = stats;
   result = std::move(result_);
 }

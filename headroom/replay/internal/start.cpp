@@ -26,8 +26,8 @@ std::uint64_t reservation_size(const StartReservation& reservation,
                                const std::vector<SegmentInfo>& segments,
                                const Program& program,
                                std::uint64_t card) {
-  const std::uint64_t page = reservation.is_small ? memory::kSmallSegmentBytes
-                                                  : program.config.large_segment_bytes;
+  const std::uint64_t page =
+      reservation.is_small ? memory::kSmallSegmentBytes : program.config.large_segment_bytes;
   std::uint64_t size = reservation_bytes(program, reservation.is_small, card);
   const auto stop_at = [&](DeviceAddress other) {
     if (other > reservation.address) {
@@ -94,7 +94,8 @@ bool StartLayout::holds(DeviceAddress address) const {
   const auto is_it = [address](const memory::BlockInfo& block) {
     return block.address == address && block.state != memory::BlockState::kInactive;
   };
-  return address - segment.address < segment.size_bytes && std::ranges::any_of(segment.blocks, is_it);
+  return address - segment.address < segment.size_bytes &&
+         std::ranges::any_of(segment.blocks, is_it);
 }
 
 device::DeviceResult<StartLayout> lay_out_start(const Program& program,
@@ -107,8 +108,8 @@ device::DeviceResult<StartLayout> lay_out_start(const Program& program,
     state.segments.push_back({.address = segment.address, .size_bytes = segment.size_bytes});
   }
   for (const StartReservation& start : program.start_reservations) {
-    const std::uint64_t page = start.is_small ? memory::kSmallSegmentBytes
-                                              : program.config.large_segment_bytes;
+    const std::uint64_t page =
+        start.is_small ? memory::kSmallSegmentBytes : program.config.large_segment_bytes;
     ReservationInfo reservation{
         .address = start.address,
         .size_bytes = reservation_size(start, layout.segments, program, card),
