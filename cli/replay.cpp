@@ -218,21 +218,36 @@ ExitCode run(const ReplayWords& words, const Context& context) {
 
 RunFunction add(CLI::App& app) {
   auto words = std::make_shared<ReplayWords>();
-  app.add_option("trace", words->path, "A PyTorch snapshot, or a recording of ours")->required();
+  app.add_option("trace", words->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
+      ->type_name("TRACE")
+      ->required()
+      ->group("Options");
   app.add_option("--policy",
                  words->policies,
-                 "pytorch (as recorded), pytorch:default, pytorch:CONF or cudaMallocAsync (a "
-                 "model); several times to compare")
-      ->allow_extra_args(false);
-  app.add_option("--limit", words->limit, "Bytes that may be reserved, such as 12GiB");
-  app.add_option("--card",
-                 words->card,
-                 "The device's size: h200, h100, a100-80, a100-40, rtx4090, ... or bytes");
-  app.add_option("--version", words->version, "The PyTorch release to decide as, such as 2.11");
-  app.add_flag("--verify", words->verifies, "Compare every decision with the recorded one");
-  app.add_flag(
-      "--smallest-limit", words->finds_smallest_limit, "Find the least limit the traffic survives");
-  app.add_option("-o,--output", words->decisions_path, "Write the decisions as CSV");
+                 "pytorch (as recorded), pytorch:default, pytorch:CONF, or cudaMallocAsync (a "
+                 "model); may be repeated")
+      ->type_name("P")
+      ->allow_extra_args(false)
+      ->group("Options");
+  app.add_option("--limit", words->limit, "what may be reserved, such as 12GiB")
+      ->type_name("BYTES")
+      ->group("Options");
+  app.add_option(
+         "--card", words->card, "the device: h200, h100, a100-80, a100-40, rtx4090, ... or bytes")
+      ->type_name("CARD")
+      ->group("Options");
+  app.add_option("--version", words->version, "the PyTorch release to decide as, such as 2.11")
+      ->type_name("V")
+      ->group("Options");
+  app.add_flag("--verify", words->verifies, "compare every decision with the recorded one")
+      ->group("Options");
+  app.add_flag("--smallest-limit",
+               words->finds_smallest_limit,
+               "find the least limit that the traffic survives")
+      ->group("Options");
+  app.add_option("-o,--output", words->decisions_path, "write the decisions as CSV")
+      ->type_name("FILE")
+      ->group("Options");
   return [words](const Context& context) { return run(*words, context); };
 }
 
@@ -245,7 +260,8 @@ Command replay_command() {
           .examples =
               "replay run.pickle  as recorded, beside the usual settings\n"
               "replay run.pickle --verify --policy pytorch  is every address PyTorch's?\n"
-              "replay run.pickle --policy pytorch:max_split_size_mb:128 --limit 16GiB\n"
+              "replay run.pickle --policy pytorch:roundup_power2_divisions:4 --limit 16GiB  "
+              "would it fit?\n"
               "replay run.pickle --smallest-limit --json  for a script",
           .add = add};
 }
