@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tools/tidy.sh BUILD-DIR [PATTERN]: clang-tidy over our sources as that build compiles them (those
 # whose path contains PATTERN), one job a core. Prints the complaints, and each file as it is done.
-# A build in batches is read in batches, three times as fast; to look at some files alone:
-# cmake --preset lint && tools/tidy.sh build-lint device/cpu
+# A build in batches is read in batches, several times as fast; to look at some files alone:
+# cmake --preset tsan && tools/tidy.sh build-tsan device/cpu
 set -euo pipefail
 build=$(readlink -f "$1")
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
