@@ -106,7 +106,7 @@ class Printer {
     std::size_t line = indent;
     bool is_first = true;
     for (const std::int64_t i : shown(shape_[dim])) {
-      std::string item = i < 0    ? "..."
+      std::string item = i < 0    ? (is_row ? " ..." : "...")
                          : is_row ? style_(values_.at(next_++))
                                   : block(dim + 1, indent + 1);
       if (!is_first) out += between;

@@ -308,7 +308,7 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
         b.set_grad(0, mul(sub(input, mean(input, dims, true)), scaled));
       });
 }
-Tensor var(const Tensor& x, double correction) { return var(x, all_dims(x), correction); }
+Tensor var(const Tensor& x) { return var(x, all_dims(x)); }
 
 Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
   refuse_integers("norm", x);

@@ -34,8 +34,8 @@ namespace headroom {
 [[nodiscard]] Tensor any(const Tensor& x, const Dims& dims, bool keepdim = false);
 [[nodiscard]] Tensor all(const Tensor& x, const Dims& dims, bool keepdim = false);
 
-// Divided by the count less `correction`.
-[[nodiscard]] Tensor var(const Tensor& x, double correction = 1);
+// Divided by the count less `correction`, which is 1 for all elements.
+[[nodiscard]] Tensor var(const Tensor& x);
 [[nodiscard]] Tensor var(const Tensor& x,
                          const Dims& dims,
                          double correction = 1,
