@@ -17,7 +17,7 @@ struct OpCost {
   Spread ours_us{};
   Spread plain_us{};
   Spread speed{};         // plain over ours, round by round: 1 is as fast as plain
-  double wanted = 0;      // the least that speed should be
+  double wanted = 0;      // the least that speed should be; 0 where dispatch decides
   double per_second = 0;  // operations (matrices) or bytes (elements), of ours
 };
 

@@ -30,7 +30,7 @@ std::string draw_costs(const std::string& title,
                    fmt::format("{:.1f}", cost.per_second / 1e9),
                    fmt::format("{:.2f}", cost.speed.median),
                    fmt::format("{:.2f} to {:.2f}", cost.speed.low, cost.speed.high),
-                   fmt::format("{:.2f}", cost.wanted)});
+                   cost.wanted == 0 ? "" : fmt::format("{:.2f}", cost.wanted)});
   }
   return table.render(context.out);
 }

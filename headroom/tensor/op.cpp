@@ -22,9 +22,16 @@ Operand operand_of(const In& in, const Shape& shape) {
   out.data = pointer(tensor);
   out.dtype = tensor.dtype();
   out.is_bits = in.is_bits;
-  const Strides strides = in.is_bits ? contiguous_strides(shape)
-                                     : broadcast_strides(tensor.shape(), tensor.strides(), shape);
-  std::copy(strides.begin(), strides.end(), out.strides.begin());
+  const auto use = [&out](const Strides& strides) {
+    std::copy(strides.begin(), strides.end(), out.strides.begin());
+  };
+  if (in.is_bits) {
+    use(contiguous_strides(shape));
+  } else if (tensor.shape() == shape) {
+    use(tensor.strides());
+  } else {
+    use(broadcast_strides(tensor.shape(), tensor.strides(), shape));
+  }
   return out;
 }
 

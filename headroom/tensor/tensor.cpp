@@ -39,32 +39,20 @@ std::vector<T> values_of(const char* op, const Tensor& from, DType dtype) {
 
 }  // namespace
 
-tensor::Impl& Tensor::impl() const {
-  if (impl_ == nullptr) throw InvalidArgument("an undefined tensor was used");
-  return *impl_;
-}
+namespace tensor {
 
-const Shape& Tensor::shape() const { return impl().shape; }
-const Strides& Tensor::strides() const { return impl().strides; }
+void refuse_undefined() { throw InvalidArgument("an undefined tensor was used"); }
+
+}  // namespace tensor
+
 std::int64_t Tensor::size(int dim) const {
   return shape()[normalize_dim("size", shape().empty() ? kMaxDims : dim, shape())];
 }
-std::int64_t Tensor::numel() const { return impl().numel; }
-DType Tensor::dtype() const { return impl().dtype; }
 std::uint64_t Tensor::size_bytes() const {
   return static_cast<std::uint64_t>(numel()) * headroom::size_bytes(dtype());
 }
 bool Tensor::is_contiguous() const { return headroom::is_contiguous(shape(), strides()); }
-device::Device& Tensor::device() const { return impl().storage->device(); }
 bool Tensor::is_meta() const { return device().id().kind == device::DeviceKind::kMeta; }
-tensor::Storage& Tensor::storage() const { return *impl().storage; }
-std::int64_t Tensor::offset() const { return impl().offset; }
-
-device::DeviceAddress Tensor::address() const {
-  const tensor::Impl& own = impl();
-  return own.storage->address() +
-         static_cast<std::uint64_t>(own.offset) * headroom::size_bytes(own.dtype);
-}
 
 void* Tensor::host_data(DType wanted) const {
   if (wanted != dtype()) {

@@ -229,6 +229,8 @@ class Tensor {
 
 namespace tensor {
 
+[[noreturn]] void refuse_undefined();
+
 // What a handle points to.
 struct Impl {
   std::shared_ptr<Storage> storage;
@@ -244,6 +246,24 @@ struct Impl {
 };
 
 }  // namespace tensor
+
+// What every op asks of its operands costs no call.
+inline tensor::Impl& Tensor::impl() const {
+  if (impl_ == nullptr) tensor::refuse_undefined();
+  return *impl_;
+}
+inline const Shape& Tensor::shape() const { return impl().shape; }
+inline const Strides& Tensor::strides() const { return impl().strides; }
+inline std::int64_t Tensor::numel() const { return impl().numel; }
+inline DType Tensor::dtype() const { return impl().dtype; }
+inline device::Device& Tensor::device() const { return impl().storage->device(); }
+inline tensor::Storage& Tensor::storage() const { return *impl().storage; }
+inline std::int64_t Tensor::offset() const { return impl().offset; }
+inline device::DeviceAddress Tensor::address() const {
+  const tensor::Impl& own = impl();
+  return own.storage->address() +
+         static_cast<std::uint64_t>(own.offset) * headroom::size_bytes(own.dtype);
+}
 
 // As PyTorch prints them.
 [[nodiscard]] std::string to_string(const Tensor& tensor);
