@@ -98,7 +98,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
   return run_alloc(question, context, progress);
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
   app.add_option("what", question->what, "What to measure: alloc, device, ops, replay or trace")
       ->check(CLI::IsMember({"alloc", "device", "ops", "replay", "trace"}));
@@ -143,7 +143,7 @@ Command bench_command() {
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
               "bench replay  the sample recordings, under each policy\n"
               "bench trace  what recording costs, and reading beside Python's pickle",
-          .add = add};
+          .add = add_bench};
 }
 
 }  // namespace headroom::cli
