@@ -66,12 +66,12 @@ void join_dims(ElementArgs& args) {
   }
 }
 
-void run(ElementOp op,
-         DType compute,
-         const In& out,
-         const Shape& shape,
-         std::int64_t numel,
-         std::initializer_list<In> operands) {
+void run_over(ElementOp op,
+              DType compute,
+              const In& out,
+              const Shape& shape,
+              std::int64_t numel,
+              std::initializer_list<In> operands) {
   if (numel == 0) return;
   ElementArgs args;
   args.op = op;
@@ -192,7 +192,7 @@ void run_element(ElementOp op,
                  DType compute,
                  const Tensor& out,
                  std::initializer_list<In> operands) {
-  run(op, compute, out, out.shape(), out.numel(), operands);
+  run_over(op, compute, out, out.shape(), out.numel(), operands);
 }
 
 void run_element_to_bits(ElementOp op,
@@ -200,7 +200,7 @@ void run_element_to_bits(ElementOp op,
                          const Tensor& bits,
                          const Shape& shape,
                          std::initializer_list<In> operands) {
-  run(op, compute, In::bits(bits), shape, checked_numel("bits", shape), operands);
+  run_over(op, compute, In::bits(bits), shape, checked_numel("bits", shape), operands);
 }
 
 void check_overlap(std::string_view op, const Tensor& out, std::initializer_list<In> operands) {

@@ -3,17 +3,15 @@
 #include <algorithm>
 
 #include "headroom/base/error.h"
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/tape.h"
 
 namespace headroom {
 namespace {
 
+using tensor::must;
 using tensor::tape;
-
-void must(const device::DeviceResult<void>& result) {
-  if (!result) throw Error(to_string(result.error()));
-}
 
 void refuse_meta(const char* op, const Tensor& tensor) {
   if (!tensor.is_meta()) return;

@@ -146,10 +146,12 @@ class Tensor {
   [[nodiscard]] Tensor to(DType dtype) const;  // itself where it is of that type
   // Itself where it is there. Without `non_blocking`, waits for copies between devices.
   [[nodiscard]] Tensor to(const Place& place, bool non_blocking = false) const;
+
+  // --- In place: names end in _ ---------------------------------------------------------------
+
+  // NOLINTBEGIN(modernize-use-nodiscard): they are called for what they write
+  // Without `non_blocking`, waits for a copy between devices.
   const Tensor& copy_(const Tensor& from, bool non_blocking = false) const;
-
-  // --- In place -------------------------------------------------------------------------------
-
   const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const { return fill_(0); }
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
@@ -192,6 +194,7 @@ class Tensor {
   const Tensor& operator-=(Scalar other) const { return sub_(other); }
   const Tensor& operator*=(Scalar other) const { return mul_(other); }
   const Tensor& operator/=(Scalar other) const { return div_(other); }
+  // NOLINTEND(modernize-use-nodiscard)
 
   // --- The most used reductions; the rest are functions (ops/reduce.h) --------------------------
 
@@ -203,6 +206,7 @@ class Tensor {
   // --- Gradients: answered by the tape (headroom/autograd) --------------------------------------
 
   [[nodiscard]] bool requires_grad() const noexcept;
+  // NOLINTNEXTLINE(modernize-use-nodiscard): as above
   const Tensor& requires_grad_(bool wanted = true) const;
   [[nodiscard]] bool is_leaf() const;
   // Undefined until a backward has reached this leaf.

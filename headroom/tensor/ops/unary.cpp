@@ -150,4 +150,7 @@ HEADROOM_UNARY_IN_PLACE(tanh_, kTanhRule)
 HEADROOM_UNARY_IN_PLACE(sigmoid_, kSigmoidRule)
 HEADROOM_UNARY_IN_PLACE(relu_, kReluRule)
 
+#undef HEADROOM_UNARY
+#undef HEADROOM_UNARY_IN_PLACE
+
 }  // namespace headroom
