@@ -330,7 +330,7 @@ TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
 }
 
 TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
-  const ProcessResult done = run({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--json"});
+  const ProcessResult done = run_bench({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json.at("schema"), 1);
@@ -347,8 +347,8 @@ TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
 }
 
 TEST(CliBench, OpsRunOnTheCpuAndTakeASize) {
-  EXPECT_EQ(run({"bench", "ops", "--device", "meta"}).exit_code, 2);
-  EXPECT_EQ(run({"bench", "ops", "--size", "much"}).exit_code, 2);
+  EXPECT_EQ(run_bench({"bench", "ops", "--device", "meta"}).exit_code, 2);
+  EXPECT_EQ(run_bench({"bench", "ops", "--size", "much"}).exit_code, 2);
 }
 
 }  // namespace

@@ -276,7 +276,7 @@ OpRow scatter_row(const std::string& name, bool is_add) {
   row.call = [name, is_add](const auto& in) {
     if (name == "scatter") return scatter(in[0], 1, in[1], in[2]);
     if (name == "scatter_add") return scatter_add(in[0], 1, in[1], in[2]);
-    const Tensor out = in[0].clone();
+    Tensor out = in[0].clone();
     is_add ? out.scatter_add_(1, in[1], in[2]) : out.scatter_(1, in[1], in[2]);
     return out;
   };

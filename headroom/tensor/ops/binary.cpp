@@ -31,7 +31,7 @@ DType divided(DType dtype) { return is_floating(dtype) ? dtype : DType::kF32; }
 // Of two tensors; a third operand may be a number.
 Tensor compute(const char* name, ElementOp op, const Joined& to, std::initializer_list<In> in) {
   const Tensor& like = *(in.begin()->tensor != nullptr ? in.begin() : in.begin() + 1)->tensor;
-  const Tensor out = new_output(name, like, to.shape, to.dtype);
+  Tensor out = new_output(name, like, to.shape, to.dtype);
   run_element(op, to.dtype, out, in);
   return out;
 }

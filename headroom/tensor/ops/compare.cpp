@@ -11,19 +11,19 @@ using enum ElementOp;
 
 Tensor compare(const char* name, ElementOp op, const Tensor& a, const Tensor& b) {
   const Joined to = join(name, a, b);
-  const Tensor out = new_output(name, a, to.shape, DType::kBool);
+  Tensor out = new_output(name, a, to.shape, DType::kBool);
   run_element(op, to.dtype, out, {a, b});
   return out;
 }
 
 Tensor compare(const char* name, ElementOp op, const Tensor& a, Scalar b) {
-  const Tensor out = new_output(name, a, a.shape(), DType::kBool);
+  Tensor out = new_output(name, a, a.shape(), DType::kBool);
   run_element(op, promote_types(a.dtype(), b), out, {a, b});
   return out;
 }
 
 Tensor test_each(const char* name, ElementOp op, const Tensor& x) {
-  const Tensor out = new_output(name, x, x.shape(), DType::kBool);
+  Tensor out = new_output(name, x, x.shape(), DType::kBool);
   run_element(op, x.dtype(), out, {x});
   return out;
 }

@@ -122,13 +122,13 @@ Tensor empty_like(const Tensor& like) {
 }
 
 Tensor zeros_like(const Tensor& like) {
-  const Tensor out = new_output("zeros_like", like, like.shape(), like.dtype());
+  Tensor out = new_output("zeros_like", like, like.shape(), like.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   return out;
 }
 
 Tensor ones_like(const Tensor& like) {
-  const Tensor out = new_output("ones_like", like, like.shape(), like.dtype());
+  Tensor out = new_output("ones_like", like, like.shape(), like.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(1)});
   return out;
 }

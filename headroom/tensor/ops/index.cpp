@@ -94,7 +94,7 @@ void run_scatter(const Tensor& to, const Tensor& from, int dim, const Tensor& in
 // Gradients of what was gathered, added up where they came from.
 Tensor gather_backward(const Tensor& grad, const Tensor& index, int dim, const Shape& shape) {
   refuse_second_derivative("gather", {&grad});
-  const Tensor out = new_output("gather", grad, shape, grad.dtype());
+  Tensor out = new_output("gather", grad, shape, grad.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   run_scatter(out, grad, dim, index, true);
   return out;
@@ -102,11 +102,11 @@ Tensor gather_backward(const Tensor& grad, const Tensor& index, int dim, const S
 
 Tensor gathered(const Tensor& grad, const Tensor& index, int dim, const Shape& source) {
   refuse_second_derivative("scatter", {&grad});
-  const Tensor picked = new_output("scatter", grad, index.shape(), grad.dtype());
+  Tensor picked = new_output("scatter", grad, index.shape(), grad.dtype());
   run_gather(picked, grad, dim, index);
   if (index.shape() == source) return picked;
   // The source may be larger than the index; the rest of it was not used.
-  const Tensor out = new_output("scatter", grad, source, grad.dtype());
+  Tensor out = new_output("scatter", grad, source, grad.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   Tensor part = out;
   const GradModeScope no_grad(false);

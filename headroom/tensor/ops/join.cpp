@@ -76,7 +76,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   if (first.dim() == 0) throw InvalidArgument("cat: tensors of no dimensions; use stack");
   dim = normalize_dim("cat", dim, first.shape());
   const Catenation joined = catenation_of(tensors, dim);
-  const Tensor y = new_output("cat", first, joined.shape, joined.dtype);
+  Tensor y = new_output("cat", first, joined.shape, joined.dtype);
   {
     const GradModeScope no_grad(false);
     for (std::size_t i = 0; i < tensors.size(); ++i) {

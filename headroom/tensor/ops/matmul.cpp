@@ -104,7 +104,7 @@ Tensor multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   Shape shape = args.batch;
   shape.push_back(args.m);
   shape.push_back(args.n);
-  const Tensor y = new_output(op, a, shape, a.dtype());
+  Tensor y = new_output(op, a, shape, a.dtype());
   if (y.numel() == 0) return y;
   Tensor left;
   Tensor right;
@@ -171,7 +171,7 @@ Tensor as_rows(const Tensor& x) {
 // The output in the shape of x: it is one, so it is made that way, not viewed.
 Tensor linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const GradModeScope no_grad(false);
-  const Tensor y = multiply("linear", as_rows(x), weight.t(), bias);
+  Tensor y = multiply("linear", as_rows(x), weight.t(), bias);
   Shape shape = x.shape();
   shape[shape.size() - 1] = weight.size(0);
   y.impl().strides = contiguous_strides(shape);

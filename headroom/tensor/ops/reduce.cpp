@@ -98,7 +98,7 @@ Tensor reduce_to(const char* name,
                  DType dtype,
                  const Tensor& index = {},
                  double parameter = 0) {
-  const Tensor y = new_output(name, x, plan.shape(keepdim), dtype);
+  Tensor y = new_output(name, x, plan.shape(keepdim), dtype);
   if (y.numel() == 0) return y;
   ReduceArgs args = reduce_args(op, x, plan);
   args.out = pointer(y);

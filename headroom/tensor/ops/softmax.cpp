@@ -21,7 +21,7 @@ Tensor softmax_backward(
     const char* name, const Tensor& grad, const Tensor& y, int dim, bool is_log) {
   refuse_second_derivative(name, {&grad, &y});
   const Tensor dense = grad.contiguous();
-  const Tensor out = new_output(name, y, y.shape(), y.dtype());
+  Tensor out = new_output(name, y, y.shape(), y.dtype());
   if (out.numel() == 0) return out;
   const SoftmaxArgs args{.rows = rows_of(y.shape(), dim),
                          .is_log = is_log,
@@ -94,7 +94,7 @@ Tensor cross_entropy_backward(const Tensor& grad,
   const Tensor x = logits.contiguous();
   const Tensor t = target.contiguous();
   const Tensor g = grad.contiguous();
-  const Tensor out = new_output("cross_entropy", x, x.shape(), x.dtype());
+  Tensor out = new_output("cross_entropy", x, x.shape(), x.dtype());
   if (out.numel() == 0) return out;
   CrossEntropyArgs args = loss_args(x, t, lse, options);
   args.is_backward = true;
