@@ -34,7 +34,7 @@ struct Impl;
 }  // namespace tensor
 
 // Where a tensor is to live: a device by name, number or id (its allocator is the process's own),
-// or an allocator.
+// or an allocator, which must outlive what is placed there.
 class Place {
  public:
   Place() = default;
