@@ -26,7 +26,7 @@ class NoTape final : public Tape {
 };
 
 // Never destroyed: tensors may be used until the very end of the process.
-NoTape& no_tape() noexcept {
+NoTape& no_tape() {
   static auto* const instance = new NoTape;
   return *instance;
 }
@@ -35,7 +35,7 @@ constinit std::atomic<Tape*> g_tape{nullptr};
 
 }  // namespace
 
-Tape& tape() noexcept {
+Tape& tape() {
   Tape* installed = g_tape.load(std::memory_order_acquire);
   return installed != nullptr ? *installed : no_tape();
 }

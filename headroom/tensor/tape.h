@@ -134,7 +134,7 @@ class Tape {
 };
 
 // The tape of this process. Until one is installed, all that needs a gradient throws.
-[[nodiscard]] Tape& tape() noexcept;
+[[nodiscard]] Tape& tape();
 // Returns the one before; null goes back to none. It must outlive its use.
 Tape* install_tape(Tape* tape) noexcept;
 
