@@ -39,6 +39,7 @@ write_basic_package_version_file(
 install(FILES
   ${PROJECT_BINARY_DIR}/headroomConfig.cmake
   ${PROJECT_BINARY_DIR}/headroomConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLAS.cmake
   ${PROJECT_SOURCE_DIR}/cmake/Findlibdw.cmake
   ${PROJECT_SOURCE_DIR}/cmake/Findzstd.cmake
   DESTINATION ${HEADROOM_CMAKE_DIR})

@@ -2,7 +2,7 @@
 # Does nothing, quickly, when all is there. Everything it says goes to stderr.
 
 # A package, or package:command where any provider of the command will do.
-build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libdw-dev)
+build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libdw-dev libopenblas-dev)
 test_packages=(libgtest-dev libgmock-dev python3:python3 zstd:zstd)
 lint_packages=(clang-format:clang-format clang-tidy:clang-tidy python3:python3)
 

@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <cblas.h>
+#include <vector>
+
+#include "headroom/tensor/cpu/blocks.h"
+#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/cpu/thread_pool.h"
+
+namespace headroom::tensor::cpu {
+namespace {
+
+// The library has threads of its own: as many as ours, set once.
+void use_our_threads() {
+  static const bool kDone = [] {
+    openblas_set_num_threads(ThreadPool::shared().size());
+    return true;
+  }();
+  (void)kDone;
+}
+
+struct Gemm {
+  int m, n, k;
+  int lda, ldb;
+  CBLAS_TRANSPOSE ta, tb;
+};
+
+void gemm(const Gemm& g, const float* a, const float* b, float beta, float* c) {
+  cblas_sgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
+}
+void gemm(const Gemm& g, const double* a, const double* b, double beta, double* c) {
+  cblas_dgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
+}
+
+CBLAS_TRANSPOSE flag(const MatrixOperand& x) { return x.is_transposed ? CblasTrans : CblasNoTrans; }
+
+Gemm shape_of(const MatmulArgs& args) {
+  return {static_cast<int>(args.m),
+          static_cast<int>(args.n),
+          static_cast<int>(args.k),
+          static_cast<int>(args.a.leading),
+          static_cast<int>(args.b.leading),
+          flag(args.a),
+          flag(args.b)};
+}
+
+// Calls f(offset of a, offset of b, offset of the output) for every product.
+template <class F>
+void for_batch(const MatmulArgs& args, F&& f) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : args.batch) count *= size;
+  for (std::int64_t at = 0; at < count; ++at) {
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+    std::int64_t rest = at;
+    for (int i = args.batch.size() - 1; i >= 0; --i) {
+      const std::int64_t here = rest % args.batch[i];
+      rest /= args.batch[i];
+      a += here * args.a.batch_strides[static_cast<std::size_t>(i)];
+      b += here * args.b.batch_strides[static_cast<std::size_t>(i)];
+    }
+    f(a, b, at * args.m * args.n);
+  }
+}
+
+// Every row starts as the bias, and the product is added to it.
+template <class T>
+void fill_rows(const MatmulArgs& args, const T* bias, T* out) {
+  for (std::int64_t i = 0; i < args.m; ++i) std::copy_n(bias, args.n, out + i * args.n);
+}
+
+template <class T>
+void multiply(const MatmulArgs& args) {
+  use_our_threads();
+  const Gemm shape = shape_of(args);
+  const auto* bias = static_cast<const T*>(args.bias);
+  for_batch(args, [&](std::int64_t a, std::int64_t b, std::int64_t c) {
+    T* out = static_cast<T*>(args.out) + c;
+    if (bias != nullptr) {
+      fill_rows(args, bias, out);
+    } else if (args.k == 0) {
+      std::fill_n(out, args.m * args.n, T{0});
+    }
+    if (args.k == 0) return;
+    gemm(shape,
+         static_cast<const T*>(args.a.data) + a,
+         static_cast<const T*>(args.b.data) + b,
+         bias != nullptr ? T{1} : T{0},
+         out);
+  });
+}
+
+// A matrix to f32, row by row (column by column when it is transposed).
+void widen(const MatrixOperand& x,
+           const void* data,
+           DType dtype,
+           std::int64_t rows,
+           std::int64_t columns,
+           float* to) {
+  const std::int64_t outer = x.is_transposed ? columns : rows;
+  const std::int64_t inner = x.is_transposed ? rows : columns;
+  for (std::int64_t i = 0; i < outer; ++i) {
+    const auto* from = static_cast<const std::uint16_t*>(data) + i * x.leading;
+    load_run(from, dtype, 1, inner, to + i * inner);
+  }
+}
+
+void multiply_16(const MatmulArgs& args) {
+  use_our_threads();
+  Gemm shape = shape_of(args);
+  shape.lda = static_cast<int>(std::max<std::int64_t>(args.a.is_transposed ? args.m : args.k, 1));
+  shape.ldb = static_cast<int>(std::max<std::int64_t>(args.b.is_transposed ? args.k : args.n, 1));
+  float* wide_a = args.workspace;
+  float* wide_b = wide_a + args.m * args.k;
+  float* wide_c = wide_b + args.k * args.n;
+  for_batch(args, [&](std::int64_t a, std::int64_t b, std::int64_t c) {
+    const auto* from_a = static_cast<const std::uint16_t*>(args.a.data) + a;
+    const auto* from_b = static_cast<const std::uint16_t*>(args.b.data) + b;
+    widen(args.a, from_a, args.dtype, args.m, args.k, wide_a);
+    widen(args.b, from_b, args.dtype, args.k, args.n, wide_b);
+    std::fill_n(wide_c, args.m * args.n, 0.0F);
+    if (args.bias != nullptr) {
+      for (std::int64_t i = 0; i < args.m; ++i) {
+        load_run(args.bias, args.dtype, 1, args.n, wide_c + i * args.n);
+      }
+    }
+    if (args.k > 0) gemm(shape, wide_a, wide_b, 1.0F, wide_c);
+    auto* out = static_cast<std::uint16_t*>(args.out) + c;
+    store_run(out, args.dtype, 1, args.m * args.n, wide_c);
+  });
+}
+
+// One row of the product of integers; sums wrap.
+void add_product_row(const MatmulArgs& args,
+                     const char* a,
+                     const char* b,
+                     std::int64_t row,
+                     std::vector<std::int64_t>& sums) {
+  const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(args.dtype));
+  const std::int64_t a_right = args.a.is_transposed ? args.a.leading : 1;
+  const std::int64_t a_down = args.a.is_transposed ? 1 : args.a.leading;
+  const std::int64_t b_right = args.b.is_transposed ? args.b.leading : 1;
+  const std::int64_t b_down = args.b.is_transposed ? 1 : args.b.leading;
+  std::vector<std::int64_t> line(sums.size());
+  for (std::int64_t p = 0; p < args.k; ++p) {
+    std::int64_t factor = 0;
+    load_run(a + (row * a_down + p * a_right) * bytes, args.dtype, 1, 1, &factor);
+    load_run(b + p * b_down * bytes, args.dtype, b_right, args.n, line.data());
+    for (std::size_t j = 0; j < sums.size(); ++j) {
+      const std::uint64_t term =
+          static_cast<std::uint64_t>(factor) * static_cast<std::uint64_t>(line[j]);
+      sums[j] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sums[j]) + term);
+    }
+  }
+}
+
+void multiply_integers(const MatmulArgs& args) {
+  const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(args.dtype));
+  for_batch(args, [&](std::int64_t a, std::int64_t b, std::int64_t c) {
+    const char* from_a = static_cast<const char*>(args.a.data) + a * bytes;
+    const char* from_b = static_cast<const char*>(args.b.data) + b * bytes;
+    char* out = static_cast<char*>(args.out) + c * bytes;
+    for (std::int64_t row = 0; row < args.m; ++row) {
+      std::vector<std::int64_t> sums(static_cast<std::size_t>(args.n), 0);
+      if (args.bias != nullptr) load_run(args.bias, args.dtype, 1, args.n, sums.data());
+      add_product_row(args, from_a, from_b, row, sums);
+      store_run(out + row * args.n * bytes, args.dtype, 1, args.n, sums.data());
+    }
+  });
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& args, Launch) {
+  switch (args.dtype) {
+    case DType::kF32:
+      return multiply<float>(args);
+    case DType::kF64:
+      return multiply<double>(args);
+    case DType::kF16:
+    case DType::kBF16:
+      return multiply_16(args);
+    default:
+      return multiply_integers(args);
+  }
+}
+
+}  // namespace headroom::tensor::cpu

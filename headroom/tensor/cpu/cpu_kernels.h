@@ -1,0 +1,21 @@
+// The table of the processor's kernels.
+#pragma once
+
+#include "headroom/tensor/kernels.h"
+
+namespace headroom::tensor::cpu {
+
+[[nodiscard]] const Kernels& kernels();
+
+void element(const ElementArgs& args, Launch);
+void generate(const GenerateArgs& args, Launch);
+void reduce(const ReduceArgs& args, Launch);
+void matmul(const MatmulArgs& args, Launch);
+void softmax(const SoftmaxArgs& args, Launch);
+void softmax_backward(const SoftmaxArgs& args, Launch);
+void cross_entropy(const CrossEntropyArgs& args, Launch);
+void gather(const IndexArgs& args, Launch);
+void scatter(const IndexArgs& args, Launch);
+void check_index(IndexCheckArgs& args, Launch);
+
+}  // namespace headroom::tensor::cpu

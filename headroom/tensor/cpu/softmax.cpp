@@ -1,0 +1,224 @@
+// Rows are read a block at a time, so that a row as long as a vocabulary needs no copy of itself.
+#include <cmath>
+#include <limits>
+
+#include "headroom/tensor/cpu/blocks.h"
+#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/cpu/thread_pool.h"
+
+namespace headroom::tensor::cpu {
+namespace {
+
+// One row of a [outer, classes, inner] array of any floating type, read and written in blocks of C.
+template <class C>
+class Row {
+ public:
+  Row(const void* data, DType dtype, const RowsShape& rows, std::int64_t at)
+      : dtype_(dtype),
+        stride_(rows.inner),
+        bytes_(static_cast<std::int64_t>(headroom::size_bytes(dtype))) {
+    const std::int64_t start = at / rows.inner * rows.classes * rows.inner + at % rows.inner;
+    // Rows of outputs are written to by the function that has them as such.
+    data_ = const_cast<char*>(static_cast<const char*>(data)) + start * bytes_;
+  }
+
+  const C* read(std::int64_t first, std::int64_t count, C* buffer) const {
+    if (dtype_ == kNative<C> && stride_ == 1) return reinterpret_cast<const C*>(data_) + first;
+    load_run(data_ + first * stride_ * bytes_, dtype_, stride_, count, buffer);
+    return buffer;
+  }
+  void write(std::int64_t first, std::int64_t count, const C* from) const {
+    store_run(data_ + first * stride_ * bytes_, dtype_, stride_, count, from);
+  }
+  [[nodiscard]] C at(std::int64_t index) const {
+    C out{};
+    load_run(data_ + index * stride_ * bytes_, dtype_, 1, 1, &out);
+    return out;
+  }
+
+ private:
+  char* data_ = nullptr;
+  DType dtype_;
+  std::int64_t stride_;
+  std::int64_t bytes_;
+};
+
+template <class F>
+void for_blocks(std::int64_t count, F&& f) {
+  for (std::int64_t first = 0; first < count; first += kBlock)
+    f(first, std::min(kBlock, count - first));
+}
+
+// The largest of a row and the sum of exp(x - largest).
+template <class C>
+struct Normalizer {
+  C max = -std::numeric_limits<C>::infinity();
+  double sum = 0;
+
+  Normalizer(const Row<C>& row, std::int64_t classes, Block<C>& buffer) {
+    for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
+      const C* x = row.read(first, count, buffer.values);
+      for (std::int64_t i = 0; i < count; ++i) max = x[i] > max || x[i] != x[i] ? x[i] : max;
+    });
+    for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
+      const C* x = row.read(first, count, buffer.values);
+      C part = 0;
+      for (std::int64_t i = 0; i < count; ++i) part += std::exp(x[i] - max);
+      sum += static_cast<double>(part);
+    });
+  }
+  [[nodiscard]] C log_sum_exp() const {
+    return static_cast<C>(static_cast<double>(max) + std::log(sum));
+  }
+};
+
+template <class F>
+void for_rows(const RowsShape& rows, F&& f) {
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kGrain / 8 / std::max<std::int64_t>(rows.classes, 1));
+  parallel_for(rows.outer * rows.inner, grain, f);
+}
+
+template <class C>
+void softmax_as(const SoftmaxArgs& args) {
+  for_rows(args.rows, [&](std::int64_t begin, std::int64_t end) {
+    Block<C> in;
+    Block<C> out;
+    for (std::int64_t at = begin; at < end; ++at) {
+      const Row<C> x(args.in, args.dtype, args.rows, at);
+      const Row<C> y(args.out, args.dtype, args.rows, at);
+      const Normalizer<C> norm(x, args.rows.classes, in);
+      const C shift = args.is_log ? norm.log_sum_exp() : norm.max;
+      const C scale = static_cast<C>(1 / norm.sum);
+      for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
+        const C* from = x.read(first, count, in.values);
+        for (std::int64_t i = 0; i < count; ++i) {
+          out.values[i] = args.is_log ? from[i] - shift : std::exp(from[i] - shift) * scale;
+        }
+        y.write(first, count, out.values);
+      });
+    }
+  });
+}
+
+// softmax: y * (g - sum(g * y)); log-softmax: g - exp(y) * sum(g).
+template <class C>
+void softmax_backward_as(const SoftmaxArgs& args) {
+  for_rows(args.rows, [&](std::int64_t begin, std::int64_t end) {
+    Block<C> ys;
+    Block<C> gs;
+    Block<C> out;
+    for (std::int64_t at = begin; at < end; ++at) {
+      const Row<C> y_row(args.in, args.dtype, args.rows, at);
+      const Row<C> g_row(args.grad, args.dtype, args.rows, at);
+      const Row<C> out_row(args.out, args.dtype, args.rows, at);
+      double total = 0;
+      for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
+        const C* y = y_row.read(first, count, ys.values);
+        const C* g = g_row.read(first, count, gs.values);
+        C part = 0;
+        for (std::int64_t i = 0; i < count; ++i) part += args.is_log ? g[i] : g[i] * y[i];
+        total += static_cast<double>(part);
+      });
+      const C sum = static_cast<C>(total);
+      for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
+        const C* y = y_row.read(first, count, ys.values);
+        const C* g = g_row.read(first, count, gs.values);
+        for (std::int64_t i = 0; i < count; ++i) {
+          out.values[i] = args.is_log ? g[i] - std::exp(y[i]) * sum : y[i] * (g[i] - sum);
+        }
+        out_row.write(first, count, out.values);
+      });
+    }
+  });
+}
+
+template <class C>
+std::int64_t count_targets(const CrossEntropyArgs& args) {
+  std::int64_t count = 0;
+  for (std::int64_t at = 0; at < args.rows.outer * args.rows.inner; ++at) {
+    count += static_cast<std::int64_t>(args.target[at] != args.ignore_index);
+  }
+  return count;
+}
+
+template <class C>
+void cross_entropy_forward(const CrossEntropyArgs& args) {
+  auto* losses = static_cast<C*>(args.losses);
+  auto* lse = static_cast<C*>(args.log_sum_exp);
+  for_rows(args.rows, [&](std::int64_t begin, std::int64_t end) {
+    Block<C> buffer;
+    for (std::int64_t at = begin; at < end; ++at) {
+      const std::int64_t target = args.target[at];
+      losses[at] = 0;
+      if (lse != nullptr) lse[at] = 0;
+      if (target == args.ignore_index) continue;
+      const Row<C> row(args.logits, args.dtype, args.rows, at);
+      const C log_sum_exp = Normalizer<C>(row, args.rows.classes, buffer).log_sum_exp();
+      if (lse != nullptr) lse[at] = log_sum_exp;
+      losses[at] = log_sum_exp - row.at(target);
+    }
+  });
+  if (args.out == nullptr) return;
+  double total = 0;
+  for (std::int64_t at = 0; at < args.rows.outer * args.rows.inner; ++at)
+    total += static_cast<double>(losses[at]);
+  if (args.is_mean) total /= static_cast<double>(count_targets<C>(args));
+  const C result = static_cast<C>(total);
+  store_run(args.out, args.dtype, 1, 1, &result);
+}
+
+template <class C>
+void cross_entropy_backward(const CrossEntropyArgs& args) {
+  const double divisor = args.is_mean ? static_cast<double>(count_targets<C>(args)) : 1;
+  const auto* lse = static_cast<const C*>(args.log_sum_exp);
+  const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(args.dtype));
+  for_rows(args.rows, [&](std::int64_t begin, std::int64_t end) {
+    Block<C> in;
+    Block<C> out;
+    for (std::int64_t at = begin; at < end; ++at) {
+      const Row<C> x(args.logits, args.dtype, args.rows, at);
+      const Row<C> dx(args.out, args.dtype, args.rows, at);
+      const std::int64_t target = args.target[at];
+      C grad{};
+      load_run(static_cast<const char*>(args.grad) + (args.grad_is_row ? at : 0) * bytes,
+               args.dtype,
+               1,
+               1,
+               &grad);
+      const C scale =
+          target == args.ignore_index ? C{0} : static_cast<C>(static_cast<double>(grad) / divisor);
+      for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
+        const C* from = x.read(first, count, in.values);
+        for (std::int64_t i = 0; i < count; ++i) {
+          out.values[i] = scale == C{0} ? C{0} : scale * std::exp(from[i] - lse[at]);
+        }
+        if (target >= first && target < first + count) out.values[target - first] -= scale;
+        dx.write(first, count, out.values);
+      });
+    }
+  });
+}
+
+template <class F>
+void with_row_type(DType dtype, F&& f) {
+  dtype == DType::kF64 ? f.template operator()<double>() : f.template operator()<float>();
+}
+
+}  // namespace
+
+void softmax(const SoftmaxArgs& args, Launch) {
+  with_row_type(args.dtype, [&]<class C>() { softmax_as<C>(args); });
+}
+
+void softmax_backward(const SoftmaxArgs& args, Launch) {
+  with_row_type(args.dtype, [&]<class C>() { softmax_backward_as<C>(args); });
+}
+
+void cross_entropy(const CrossEntropyArgs& args, Launch) {
+  with_row_type(args.dtype, [&]<class C>() {
+    args.is_backward ? cross_entropy_backward<C>(args) : cross_entropy_forward<C>(args);
+  });
+}
+
+}  // namespace headroom::tensor::cpu

@@ -1,0 +1,106 @@
+#include "headroom/tensor/cpu/thread_pool.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "headroom/base/env.h"
+#include "headroom/base/error.h"
+
+namespace headroom::tensor::cpu {
+namespace {
+
+int threads_from_environment() {
+  constexpr int kMost = 256;
+  const auto asked = env_int("HEADROOM_THREADS", 1, kMost);
+  if (!asked) throw InvalidArgument(asked.error());
+  if (*asked) return static_cast<int>(**asked);
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, kMost);
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  std::mutex busy;  // held while a job runs: one at a time
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable work;
+  std::condition_variable idle;
+  std::uint64_t job = 0;
+  int running = 0;
+  bool stop = false;
+  void (*run)(void*, std::int64_t) = nullptr;
+  void* context = nullptr;
+  std::int64_t pieces = 0;
+  std::atomic<std::int64_t> next{0};
+
+  std::vector<std::jthread> threads;
+
+  void take_pieces() {
+    for (std::int64_t i = next.fetch_add(1); i < pieces; i = next.fetch_add(1)) run(context, i);
+  }
+
+  void serve() {
+    std::uint64_t seen = 0;
+    std::unique_lock lock(mutex);
+    while (true) {
+      work.wait(lock, [&] { return stop || job != seen; });
+      if (stop) return;
+      seen = job;
+      // A job that ended before this thread woke has nothing left to take.
+      if (run == nullptr) continue;
+      ++running;
+      lock.unlock();
+      take_pieces();
+      lock.lock();
+      if (--running == 0) idle.notify_one();
+    }
+  }
+};
+
+// Never destroyed: a stream may still run a kernel while the program ends.
+ThreadPool& ThreadPool::shared() {
+  static auto* const instance = new ThreadPool(threads_from_environment());
+  return *instance;
+}
+
+ThreadPool::ThreadPool(int threads) : size_(threads), state_(std::make_unique<State>()) {
+  for (int i = 1; i < threads; ++i) {
+    state_->threads.emplace_back([state = state_.get()] { state->serve(); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->work.notify_all();
+}
+
+void ThreadPool::run(std::int64_t pieces, void (*piece)(void*, std::int64_t), void* context) {
+  const std::unique_lock busy(state_->busy, std::try_to_lock);
+  if (!busy.owns_lock()) {
+    for (std::int64_t i = 0; i < pieces; ++i) piece(context, i);
+    return;
+  }
+  State& state = *state_;
+  {
+    const std::lock_guard lock(state.mutex);
+    state.run = piece;
+    state.context = context;
+    state.pieces = pieces;
+    state.next.store(0);
+    ++state.job;
+  }
+  state.work.notify_all();
+  state.take_pieces();
+  std::unique_lock lock(state.mutex);
+  state.idle.wait(lock, [&] { return state.running == 0; });
+  state.run = nullptr;
+}
+
+}  // namespace headroom::tensor::cpu

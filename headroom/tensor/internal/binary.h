@@ -1,0 +1,30 @@
+// What ops of two operands share: the shape and type of the result, and gradients on the way back.
+#pragma once
+
+#include <string_view>
+
+#include "headroom/tensor/internal/op.h"
+
+namespace headroom::tensor {
+
+// The type of a result of both. A tensor of no dimensions counts as a number beside one that has
+// some: it does not widen it within a kind, as in PyTorch.
+[[nodiscard]] DType result_type(const Tensor& a, const Tensor& b);
+
+struct Joined {
+  Shape shape{};
+  DType dtype = DType::kF32;
+};
+// Checks devices and shapes.
+[[nodiscard]] Joined join(std::string_view op, const Tensor& a, const Tensor& b);
+
+// Where a gradient goes back to: the shape and type of the operand.
+struct Origin {
+  explicit Origin(const Tensor& of) : shape(of.shape()), dtype(of.dtype()) {}
+  [[nodiscard]] Tensor take(const Tensor& grad) const { return sum_to(grad, shape).to(dtype); }
+
+  Shape shape;
+  DType dtype;
+};
+
+}  // namespace headroom::tensor

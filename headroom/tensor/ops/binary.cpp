@@ -1,0 +1,307 @@
+#include "headroom/tensor/ops/binary.h"
+
+#include "headroom/tensor/internal/binary.h"
+#include "headroom/tensor/ops/unary.h"
+
+namespace headroom {
+namespace tensor {
+
+DType result_type(const Tensor& a, const Tensor& b) {
+  if ((a.dim() == 0) == (b.dim() == 0)) return promote_types(a.dtype(), b.dtype());
+  const DType wide = a.dim() == 0 ? b.dtype() : a.dtype();
+  const DType number = a.dim() == 0 ? a.dtype() : b.dtype();
+  if (is_floating(wide) || (is_integral(wide) && !is_floating(number))) return wide;
+  return promote_types(wide, number);
+}
+
+Joined join(std::string_view op, const Tensor& a, const Tensor& b) {
+  check_same_device(op, a, b);
+  return {.shape = broadcast_shapes(op, a.shape(), b.shape()), .dtype = result_type(a, b)};
+}
+
+}  // namespace tensor
+
+namespace {
+
+using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
+using enum ElementOp;
+
+DType divided(DType dtype) { return is_floating(dtype) ? dtype : DType::kF32; }
+
+// Of two tensors; a third operand may be a number.
+Tensor compute(const char* name, ElementOp op, const Joined& to, std::initializer_list<In> in) {
+  const Tensor& like = *(in.begin()->tensor != nullptr ? in.begin() : in.begin() + 1)->tensor;
+  Tensor out = new_output(name, like, to.shape, to.dtype);
+  run_element(op, to.dtype, out, in);
+  return out;
+}
+
+void compute_in_place(const char* name,
+                      ElementOp op,
+                      const Tensor& self,
+                      const Joined& to,
+                      std::initializer_list<In> in) {
+  check_can_hold(name, self, to.dtype, to.shape);
+  check_in_place(name, self);
+  check_overlap(name, self, in);
+  run_element(op, to.dtype, self, in);
+  self.storage().bump_version();
+}
+
+Joined joined_with(const Tensor& a, Scalar b) {
+  return {.shape = a.shape(), .dtype = promote_types(a.dtype(), b)};
+}
+
+Joined join_divided(const char* name, const Tensor& a, const Tensor& b) {
+  Joined out = join(name, a, b);
+  out.dtype = divided(out.dtype);
+  return out;
+}
+
+Joined join_divided(const Tensor& a, Scalar b) {
+  Joined out = joined_with(a, b);
+  out.dtype = divided(out.dtype);
+  return out;
+}
+
+bool is_one(Scalar value) { return value.to_double() == 1.0; }
+
+auto add_backward(const Tensor& a, const Tensor& b, Scalar alpha) {
+  return [a = Origin(a), b = Origin(b), alpha](BackwardArgs& args) {
+    if (args.needs(0)) args.set_grad(0, a.take(args.grad()));
+    if (!args.needs(1)) return;
+    const Tensor grad = b.take(args.grad());
+    args.set_grad(1, is_one(alpha) ? grad : mul(grad, alpha));
+  };
+}
+
+// Saved: a, where b wants a gradient, and the other way round.
+auto mul_backward(const Tensor& a, const Tensor& b) {
+  return [a = Origin(a), b = Origin(b)](BackwardArgs& args) {
+    if (args.needs(0)) args.set_grad(0, a.take(mul(args.grad(), args.saved(1))));
+    if (args.needs(1)) args.set_grad(1, b.take(mul(args.grad(), args.saved(0))));
+  };
+}
+
+// Saved: a, where b wants a gradient, and b.
+auto div_backward(const Tensor& a, const Tensor& b) {
+  return [a = Origin(a), b = Origin(b)](BackwardArgs& args) {
+    const Tensor divisor = args.saved(1);
+    if (args.needs(0)) args.set_grad(0, a.take(div(args.grad(), divisor)));
+    if (!args.needs(1)) return;
+    const Tensor dividend = args.saved(0);
+    refuse_second_derivative("div", {&args.grad(), &dividend, &divisor});
+    const Joined to{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+    args.set_grad(1, b.take(compute("div", kDivBackward, to, {args.grad(), dividend, divisor})));
+  };
+}
+
+auto scale_backward(DType own, Scalar scale, ElementOp op) {
+  return [own, scale, op](BackwardArgs& args) {
+    const Tensor grad = op == kMul ? mul(args.grad(), scale) : div(args.grad(), scale);
+    args.set_grad(0, grad.to(own));
+  };
+}
+
+// Saved: the base.
+auto pow_backward(DType own, Scalar power) {
+  return [own, power](BackwardArgs& args) {
+    const Tensor base = args.saved(0);
+    refuse_second_derivative("pow", {&args.grad(), &base});
+    const Joined to{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+    args.set_grad(0, compute("pow", kPowBackward, to, {args.grad(), base, power}).to(own));
+  };
+}
+
+auto pass_on(DType own) {
+  return [own](BackwardArgs& args) { args.set_grad(0, args.grad().to(own)); };
+}
+
+// What a backward needs of a tensor that is about to be overwritten.
+Tensor before_write(const Tensor& self, bool wanted) {
+  return wanted ? self.detach().clone() : Tensor();
+}
+
+Tensor add_named(const char* name, const Tensor& a, const Tensor& b, Scalar alpha) {
+  const Joined to = join(name, a, b);
+  const Tensor y = is_one(alpha) ? compute(name, kAdd, to, {a, b})
+                                 : compute(name, kAddScaled, to, {a, b, alpha});
+  return record(name, {&a, &b}, y, {}, add_backward(a, b, alpha));
+}
+
+const Tensor& add_named_in_place(const char* name,
+                                 const Tensor& self,
+                                 const Tensor& b,
+                                 Scalar alpha) {
+  const Joined to = join(name, self, b);
+  is_one(alpha) ? compute_in_place(name, kAdd, self, to, {self, b})
+                : compute_in_place(name, kAddScaled, self, to, {self, b, alpha});
+  record_in_place(name, {&self, &b}, self, {}, add_backward(self, b, alpha));
+  return self;
+}
+
+Scalar opposite(Scalar value) {
+  return value.is_floating() ? Scalar(-value.to_double()) : Scalar(-value.to_int());
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add_named("add", a, b, alpha); }
+
+Tensor add(const Tensor& a, Scalar b) {
+  const Tensor y = compute("add", kAdd, joined_with(a, b), {a, b});
+  return record("add", {&a}, y, {}, pass_on(a.dtype()));
+}
+
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) {
+  return add_named("sub", a, b, opposite(alpha));
+}
+
+Tensor sub(const Tensor& a, Scalar b) { return add(a, opposite(b)); }
+
+Tensor sub(Scalar a, const Tensor& b) {
+  const Tensor y = compute("sub", kSub, joined_with(b, a), {a, b});
+  return record("sub", {&b}, y, {}, [own = b.dtype()](BackwardArgs& args) {
+    args.set_grad(0, neg(args.grad()).to(own));
+  });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  const Tensor y = compute("mul", kMul, join("mul", a, b), {a, b});
+  return record("mul",
+                {&a, &b},
+                y,
+                {save_input(a, needs_grad(b)), save_input(b, needs_grad(a))},
+                mul_backward(a, b));
+}
+
+Tensor mul(const Tensor& a, Scalar b) {
+  const Tensor y = compute("mul", kMul, joined_with(a, b), {a, b});
+  return record("mul", {&a}, y, {}, scale_backward(a.dtype(), b, kMul));
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  const Tensor y = compute("div", kDiv, join_divided("div", a, b), {a, b});
+  return record(
+      "div", {&a, &b}, y, {save_input(a, needs_grad(b)), save_input(b)}, div_backward(a, b));
+}
+
+Tensor div(const Tensor& a, Scalar b) {
+  const Tensor y = compute("div", kDiv, join_divided(a, b), {a, b});
+  return record("div", {&a}, y, {}, scale_backward(a.dtype(), b, kDiv));
+}
+
+// The output serves where the number does not matter: -g * (s / b) / b is -g * y / b.
+Tensor div(Scalar a, const Tensor& b) {
+  const Joined to = join_divided(b, a);
+  const Tensor y = compute("div", kDiv, to, {a, b});
+  return record("div", {&b}, y, {save_input(b)}, [a, own = b.dtype()](BackwardArgs& args) {
+    const Tensor divisor = args.saved(0);
+    refuse_second_derivative("div", {&args.grad(), &divisor});
+    const Joined like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+    args.set_grad(0, compute("div", kDivBackward, like, {args.grad(), a, divisor}).to(own));
+  });
+}
+
+Tensor pow(const Tensor& base, Scalar power) {
+  const Tensor y = compute("pow", kPow, joined_with(base, power), {base, power});
+  return record("pow", {&base}, y, {save_input(base)}, pow_backward(base.dtype(), power));
+}
+
+Tensor pow(const Tensor& base, const Tensor& power) {
+  const Joined to = join("pow", base, power);
+  const Tensor y = compute("pow", kPow, to, {base, power});
+  return record(
+      "pow",
+      {&base, &power},
+      y,
+      {save_input(base), save_input(power, needs_grad(base)), save_output(y, needs_grad(power))},
+      [a = Origin(base), b = Origin(power)](BackwardArgs& args) {
+        const Tensor x = args.saved(0);
+        refuse_second_derivative("pow", {&args.grad(), &x});
+        const Joined like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+        if (args.needs(0)) {
+          args.set_grad(
+              0, a.take(compute("pow", kPowBackward, like, {args.grad(), x, args.saved(1)})));
+        }
+        if (args.needs(1)) {
+          args.set_grad(
+              1, b.take(compute("pow", kPowBackwardPower, like, {args.grad(), x, args.saved(2)})));
+        }
+      });
+}
+
+Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  return compute("floor_divide", kFloorDivide, join("floor_divide", a, b), {a, b});
+}
+
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  return compute("remainder", kRemainder, join("remainder", a, b), {a, b});
+}
+
+// --- In place ------------------------------------------------------------------------------------
+
+const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
+  return add_named_in_place("add_", *this, other, alpha);
+}
+
+const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
+  return add_named_in_place("sub_", *this, other, opposite(alpha));
+}
+
+const Tensor& Tensor::add_(Scalar other) const {
+  compute_in_place("add_", kAdd, *this, joined_with(*this, other), {*this, other});
+  record_in_place("add_", {this}, *this, {}, pass_on(dtype()));
+  return *this;
+}
+
+const Tensor& Tensor::sub_(Scalar other) const { return add_(opposite(other)); }
+
+const Tensor& Tensor::mul_(const Tensor& other) const {
+  const Joined to = join("mul_", *this, other);
+  const Tensor before = before_write(*this, needs_grad(other));
+  compute_in_place("mul_", kMul, *this, to, {*this, other});
+  record_in_place("mul_",
+                  {this, &other},
+                  *this,
+                  {save_output(before, before.defined()), save_input(other, needs_grad(*this))},
+                  mul_backward(*this, other));
+  return *this;
+}
+
+const Tensor& Tensor::mul_(Scalar other) const {
+  compute_in_place("mul_", kMul, *this, joined_with(*this, other), {*this, other});
+  record_in_place("mul_", {this}, *this, {}, scale_backward(dtype(), other, kMul));
+  return *this;
+}
+
+const Tensor& Tensor::div_(const Tensor& other) const {
+  const Joined to = join_divided("div_", *this, other);
+  const Tensor before = before_write(*this, needs_grad(other));
+  compute_in_place("div_", kDiv, *this, to, {*this, other});
+  record_in_place("div_",
+                  {this, &other},
+                  *this,
+                  {save_output(before, before.defined()), save_input(other)},
+                  div_backward(*this, other));
+  return *this;
+}
+
+const Tensor& Tensor::div_(Scalar other) const {
+  compute_in_place("div_", kDiv, *this, join_divided(*this, other), {*this, other});
+  record_in_place("div_", {this}, *this, {}, scale_backward(dtype(), other, kDiv));
+  return *this;
+}
+
+const Tensor& Tensor::pow_(Scalar exponent) const {
+  const Tensor before = before_write(*this, needs_grad(*this));
+  compute_in_place("pow_", kPow, *this, joined_with(*this, exponent), {*this, exponent});
+  record_in_place("pow_",
+                  {this},
+                  *this,
+                  {save_output(before, before.defined())},
+                  pow_backward(dtype(), exponent));
+  return *this;
+}
+
+}  // namespace headroom

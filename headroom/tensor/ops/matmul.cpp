@@ -1,0 +1,222 @@
+#include "headroom/tensor/ops/matmul.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/ops/reduce.h"
+
+namespace headroom {
+namespace {
+
+using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
+
+void check_types(const char* op, const Tensor& a, const Tensor& b) {
+  check_same_device(op, a, b);
+  if (a.dtype() != b.dtype()) {
+    throw InvalidArgument(std::string(op) + ": types differ: " + std::string(to_string(a.dtype())) +
+                          " and " + std::string(to_string(b.dtype())));
+  }
+  if (a.dtype() == DType::kBool) refuse_dtype(op, a.dtype());
+}
+
+[[noreturn]] void refuse_inner(const char* op, const Tensor& a, const Tensor& b) {
+  throw InvalidArgument(std::string(op) + ": inner sizes differ: " + to_string(a.shape()) + " x " +
+                        to_string(b.shape()));
+}
+
+// The libraries count in 32 bits.
+void check_sizes(const char* op, std::initializer_list<std::int64_t> sizes) {
+  for (const std::int64_t size : sizes) {
+    if (size <= std::numeric_limits<std::int32_t>::max()) continue;
+    throw InvalidArgument(std::string(op) + ": a side of " + std::to_string(size) +
+                          " is more than 32 bits can count");
+  }
+}
+
+// A layout that needs no copy: rows or columns in one piece, far enough apart.
+bool has_layout(std::int64_t step, std::int64_t stride, std::int64_t length, std::int64_t count) {
+  return (step == 1 || length <= 1) && (stride >= std::max<std::int64_t>(length, 1) || count <= 1);
+}
+
+// How the last two dimensions are laid out. False where neither rows nor columns are in one piece.
+bool describe(const Tensor& x, MatrixOperand& out) {
+  const int rank = x.dim();
+  const std::int64_t rows = x.shape()[rank - 2];
+  const std::int64_t columns = x.shape()[rank - 1];
+  const std::int64_t down = x.strides()[rank - 2];
+  const std::int64_t right = x.strides()[rank - 1];
+  if (has_layout(right, down, columns, rows)) {
+    out.leading = std::max({down, columns, std::int64_t{1}});
+  } else if (has_layout(down, right, rows, columns)) {
+    out.leading = std::max({right, rows, std::int64_t{1}});
+    out.is_transposed = true;
+  } else {
+    return false;
+  }
+  return out.leading <= std::numeric_limits<std::int32_t>::max();
+}
+
+Shape batch_of(const Tensor& x) {
+  Shape out = x.shape();
+  out.erase(out.size() - 1);
+  out.erase(out.size() - 1);
+  return out;
+}
+
+// The matrices of x. Where their layout needs a copy, `copy` holds it.
+MatrixOperand operand(const Tensor& x, const Shape& batch, Tensor& copy) {
+  MatrixOperand out;
+  if (!describe(x, out)) {
+    const GradModeScope no_grad(false);
+    copy = x.clone();
+    return operand(copy, batch, copy);
+  }
+  out.data = pointer(x);
+  if (batch.empty()) return out;
+  Strides strides = x.strides();
+  strides.erase(strides.size() - 1);
+  strides.erase(strides.size() - 1);
+  const Strides spread = broadcast_strides(batch_of(x), strides, batch);
+  std::copy(spread.begin(), spread.end(), out.batch_strides.begin());
+  return out;
+}
+
+// f16 and bf16 are converted one product at a time; how much room that takes is a rule of shapes.
+Tensor workspace_for(const char* op, const MatmulArgs& args, const Tensor& like) {
+  if (args.dtype != DType::kF16 && args.dtype != DType::kBF16) return {};
+  const std::int64_t elements = args.m * args.k + args.k * args.n + args.m * args.n;
+  return new_workspace(op, like, {elements}, DType::kF32);
+}
+
+// Both have at least two dimensions.
+Tensor multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
+  MatmulArgs args;
+  args.dtype = a.dtype();
+  args.m = a.shape()[a.dim() - 2];
+  args.k = a.shape()[a.dim() - 1];
+  args.n = b.shape()[b.dim() - 1];
+  if (args.k != b.shape()[b.dim() - 2]) refuse_inner(op, a, b);
+  check_sizes(op, {args.m, args.k, args.n});
+  if (a.dim() > 2 || b.dim() > 2) {
+    args.batch = broadcast_shapes(op, batch_of(a), batch_of(b));
+  }
+  Shape shape = args.batch;
+  shape.push_back(args.m);
+  shape.push_back(args.n);
+  Tensor y = new_output(op, a, shape, a.dtype());
+  if (y.numel() == 0) return y;
+  Tensor left;
+  Tensor right;
+  args.a = operand(a, args.batch, left);
+  args.b = operand(b, args.batch, right);
+  const Tensor row = bias.defined() ? bias.detach().contiguous() : Tensor();
+  const Tensor workspace = workspace_for(op, args, a);
+  args.out = pointer(y);
+  if (row.defined()) args.bias = pointer(row);
+  if (workspace.defined()) args.workspace = static_cast<float*>(pointer(workspace));
+  launch(launch_on(y), &Kernels::matmul, args);
+  return y;
+}
+
+Tensor turned(const Tensor& x) { return x.transpose(-2, -1); }
+
+// Saved: a, where b wants a gradient, and the other way round.
+Tensor product(const char* op, const Tensor& a, const Tensor& b) {
+  const Tensor y = multiply(op, a, b);
+  return record(op,
+                {&a, &b},
+                y,
+                {save_input(a, needs_grad(b)), save_input(b, needs_grad(a))},
+                [sa = a.shape(), sb = b.shape()](BackwardArgs& args) {
+                  const Tensor& g = args.grad();
+                  if (args.needs(0)) args.set_grad(0, sum_to(matmul(g, turned(args.saved(1))), sa));
+                  if (args.needs(1)) args.set_grad(1, sum_to(matmul(turned(args.saved(0)), g), sb));
+                });
+}
+
+void refuse_scalar(const char* op, const Tensor& a, const Tensor& b) {
+  if (a.dim() > 0 && b.dim() > 0) return;
+  throw InvalidArgument(std::string(op) + ": a tensor of no dimensions is not a matrix: " +
+                        to_string(a.shape()) + " x " + to_string(b.shape()));
+}
+
+// Batches of a times one b is one tall matrix times b: one product, and no batch of gradients.
+Tensor fold_product(const Tensor& a, const Tensor& b) {
+  Shape shape = a.shape();
+  shape[shape.size() - 1] = b.size(-1);
+  return product("matmul", a.reshape({-1, a.size(-1)}), b).view(shape);
+}
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_types("linear", x, weight);
+  if (bias.defined()) check_types("linear", x, bias);
+  if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1)) {
+    throw InvalidArgument("linear: inner sizes differ: " + to_string(x.shape()) + " x weight " +
+                          to_string(weight.shape()));
+  }
+  if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
+    throw InvalidArgument("linear: a bias of " + to_string(bias.shape()) + " for " +
+                          std::to_string(weight.size(0)) + " outputs");
+  }
+}
+
+// All leading dimensions as one; -1 would not know how many rows of nothing there are.
+Tensor as_rows(const Tensor& x) {
+  std::int64_t rows = 1;
+  for (int i = 0; i + 1 < x.dim(); ++i) rows *= x.shape()[i];
+  return x.reshape({rows, x.shape().back()});
+}
+
+// The output in the shape of x: it is one, so it is made that way, not viewed.
+Tensor linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const GradModeScope no_grad(false);
+  Tensor y = multiply("linear", as_rows(x), weight.t(), bias);
+  Shape shape = x.shape();
+  shape[shape.size() - 1] = weight.size(0);
+  y.impl().strides = contiguous_strides(shape);
+  y.impl().shape = shape;
+  return y;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_types("matmul", a, b);
+  if (a.dim() == 2 && b.dim() == 2) return product("matmul", a, b);
+  refuse_scalar("matmul", a, b);
+  if (a.size(-1) != b.size(b.dim() == 1 ? 0 : -2)) refuse_inner("matmul", a, b);
+  if (a.dim() == 1) {
+    const Tensor row = matmul(a.unsqueeze(0), b);
+    return row.squeeze(b.dim() == 1 ? 0 : row.dim() - 2);
+  }
+  if (b.dim() == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
+  if (a.dim() > 2 && b.dim() == 2 && a.numel() > 0) return fold_product(a, b);
+  return product("matmul", a, b);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_types("bmm", a, b);
+  if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0)) {
+    throw InvalidArgument("bmm: batches of matrices are wanted, not " + to_string(a.shape()) +
+                          " x " + to_string(b.shape()));
+  }
+  return product("bmm", a, b);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_linear(x, weight, bias);
+  const Tensor y = linear_forward(x, weight, bias);
+  return record("linear",
+                {&x, &weight, &bias},
+                y,
+                {save_input(x, needs_grad(weight)), save_input(weight, needs_grad(x))},
+                [](BackwardArgs& args) {
+                  const Tensor rows = as_rows(args.grad());
+                  if (args.needs(0)) args.set_grad(0, matmul(args.grad(), args.saved(1)));
+                  if (args.needs(1)) args.set_grad(1, matmul(rows.t(), as_rows(args.saved(0))));
+                  if (args.needs(2)) args.set_grad(2, sum(rows, {0}));
+                });
+}
+
+}  // namespace headroom

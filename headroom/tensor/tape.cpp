@@ -1,0 +1,50 @@
+#include "headroom/tensor/tape.h"
+
+#include <atomic>
+#include <string>
+
+#include "headroom/base/error.h"
+
+namespace headroom::tensor {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error("gradients need autograd: no tape is installed (link headroom::autograd)");
+}
+
+class NoTape final : public Tape {
+ public:
+  void record(Record&&) override { refuse(); }
+  void check_in_place(const char*, const Tensor&) override { refuse(); }
+  void require_grad(const Tensor&, bool wanted) override {
+    if (wanted) refuse();
+  }
+  bool is_leaf(const Tensor&) override { return true; }
+  Tensor grad(const Tensor&) override { return {}; }
+  void set_grad(const Tensor&, const Tensor&) override { refuse(); }
+  void backward(const Tensor&, const Tensor&, bool) override { refuse(); }
+};
+
+// Never destroyed: tensors may be used until the very end of the process.
+NoTape& no_tape() {
+  static auto* const instance = new NoTape;
+  return *instance;
+}
+
+constinit std::atomic<Tape*> g_tape{nullptr};
+
+}  // namespace
+
+Tape& tape() {
+  Tape* installed = g_tape.load(std::memory_order_acquire);
+  return installed != nullptr ? *installed : no_tape();
+}
+
+Tape* install_tape(Tape* tape) noexcept { return g_tape.exchange(tape, std::memory_order_acq_rel); }
+
+void refuse_second_derivative(const char* name, std::initializer_list<const Tensor*> inputs) {
+  if (!any_needs_grad(inputs)) return;
+  throw Error(std::string(name) + ": its derivative is not implemented, so there is no second one");
+}
+
+}  // namespace headroom::tensor
