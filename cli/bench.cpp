@@ -73,6 +73,8 @@ ExitCode run_trace(const BenchQuestion& question,
                    const Progress& progress) {
   TraceBenchOptions options = question.trace;
   options.rounds = question.rounds;
+  if (question.recordings.size() > 1) throw UsageError("bench trace reads one recording");
+  if (!question.recordings.empty()) options.file = question.recordings.front();
   const TraceBench bench = bench_trace(options, progress);
   context.print(context.is_json ? trace_bench_json(bench) : draw_trace_bench(bench, context));
   return ExitCode::kDone;
@@ -88,13 +90,13 @@ ExitCode run_replay(const BenchQuestion& question, const Context& context) {
 ExitCode run(const BenchQuestion& question, const Context& context) {
   const auto progress = [&](std::string_view line) { context.progress(line); };
   if (question.what == "replay") return run_replay(question, context);
+  if (question.what == "trace") return run_trace(question, context, progress);
   if (!question.recordings.empty()) {
     throw UsageError(
         fmt::format("bench {} reads no recordings; did you mean bench replay?", question.what));
   }
   if (question.what == "device") return run_device(question, context, progress);
   if (question.what == "ops") return run_ops(question, context, progress);
-  if (question.what == "trace") return run_trace(question, context, progress);
   return run_alloc(question, context, progress);
 }
 
@@ -102,7 +104,7 @@ RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
   app.add_option("what", question->what, "What to measure: alloc, device, ops, replay or trace")
       ->check(CLI::IsMember({"alloc", "device", "ops", "replay", "trace"}));
-  app.add_option("recordings", question->recordings, "replay: these; else the samples")
+  app.add_option("recordings", question->recordings, "replay, trace: these; else the samples")
       ->type_name("FILE");
   app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
   app.add_option("--rounds", question->rounds, "Rounds to take the median of")

@@ -99,7 +99,7 @@ std::vector<Alike> groups_of(const DevicesReport& report) {
   return groups;
 }
 
-std::string heading(Alike group, const Context& context) {
+std::string group_heading(Alike group, const Context& context) {
   std::string ids = to_string(group.front().properties.id);
   if (group.size() > 1) ids += " to " + to_string(group.back().properties.id);
   const int room = context.out.width - report::display_width(ids) - kIndent;
@@ -365,7 +365,7 @@ std::string memory_bound(const DeviceReport& device, const Terminal& terminal) {
 
 std::string draw_group(Alike group, const Context& context) {
   const DeviceReport& first = group.front();
-  std::string out = "\n" + heading(group, context) + details(first.properties, context);
+  std::string out = "\n" + group_heading(group, context) + details(first.properties, context);
   for (const DeviceReport& device : group) {
     const bool is_alone = group.size() == 1;
     out += account_text(device, is_alone ? "memory" : to_string(device.properties.id), context.out);

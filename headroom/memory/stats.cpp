@@ -54,32 +54,32 @@ void put(std::map<std::string, std::int64_t>& out, const std::string& prefix, co
 
 // --- The summary table -------------------------------------------------------------------------
 
-enum class Unit : std::uint8_t { kBytes, kCount };
+enum class RowUnit : std::uint8_t { kBytes, kCount };
 
 struct Metric {
   StatArray Statistics::*array;
   const char* label;
-  Unit unit;
+  RowUnit unit;
 };
 constexpr std::array<Metric, 9> kMetrics{{
-    {&Statistics::allocated_bytes, "Allocated memory", Unit::kBytes},
-    {&Statistics::active_bytes, "Active memory", Unit::kBytes},
-    {&Statistics::requested_bytes, "Requested memory", Unit::kBytes},
-    {&Statistics::reserved_bytes, "GPU reserved memory", Unit::kBytes},
-    {&Statistics::inactive_split_bytes, "Non-releasable memory", Unit::kBytes},
-    {&Statistics::allocation, "Allocations", Unit::kCount},
-    {&Statistics::active, "Active allocs", Unit::kCount},
-    {&Statistics::segment, "GPU reserved segments", Unit::kCount},
-    {&Statistics::inactive_split, "Non-releasable allocs", Unit::kCount},
+    {&Statistics::allocated_bytes, "Allocated memory", RowUnit::kBytes},
+    {&Statistics::active_bytes, "Active memory", RowUnit::kBytes},
+    {&Statistics::requested_bytes, "Requested memory", RowUnit::kBytes},
+    {&Statistics::reserved_bytes, "GPU reserved memory", RowUnit::kBytes},
+    {&Statistics::inactive_split_bytes, "Non-releasable memory", RowUnit::kBytes},
+    {&Statistics::allocation, "Allocations", RowUnit::kCount},
+    {&Statistics::active, "Active allocs", RowUnit::kCount},
+    {&Statistics::segment, "GPU reserved segments", RowUnit::kCount},
+    {&Statistics::inactive_split, "Non-releasable allocs", RowUnit::kCount},
 }};
 
 constexpr std::size_t kSummaryWidth = 75;
 
 // The unit comes from `scale_by`, the `all` row of the same column, so that a column reads evenly.
-std::string cell(std::int64_t value, std::int64_t scale_by, Unit unit) {
+std::string cell(std::int64_t value, std::int64_t scale_by, RowUnit unit) {
   static constexpr std::array<const char*, 6> kByteUnits{"B  ", "KiB", "MiB", "GiB", "TiB", "PiB"};
   static constexpr std::array<const char*, 3> kCountUnits{" ", "K", "M"};
-  const bool bytes = unit == Unit::kBytes;
+  const bool bytes = unit == RowUnit::kBytes;
   const std::int64_t step = bytes ? 1024 : 1000;
   const std::int64_t threshold = bytes ? 768 * 1024 : 750 * 1000;
   const std::size_t last = (bytes ? kByteUnits.size() : kCountUnits.size()) - 1;
@@ -106,7 +106,7 @@ std::string padded(std::string_view text, std::size_t width) {
   return out;
 }
 
-std::string row(std::string_view name, const Stat& stat, const Stat& all, Unit unit) {
+std::string row(std::string_view name, const Stat& stat, const Stat& all, RowUnit unit) {
   return " " + padded(name, 21) + " | " + cell(stat.current, all.current, unit) + " | " +
          cell(stat.peak, all.peak, unit) + " | " + cell(stat.allocated, all.allocated, unit) +
          " | " + cell(stat.freed, all.freed, unit) + " ";
@@ -181,10 +181,10 @@ std::string memory_summary(const Statistics& stats, int device_index, bool abbre
   lines.push_back(row("Oversize allocations",
                       stats.oversize_allocations,
                       stats.oversize_allocations,
-                      Unit::kCount));
+                      RowUnit::kCount));
   lines.push_back(thin);
-  lines.push_back(
-      row("Oversize GPU segments", stats.oversize_segments, stats.oversize_segments, Unit::kCount));
+  lines.push_back(row(
+      "Oversize GPU segments", stats.oversize_segments, stats.oversize_segments, RowUnit::kCount));
   lines.push_back(thick);
 
   std::string out;

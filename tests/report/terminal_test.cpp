@@ -10,7 +10,7 @@ namespace headroom::report {
 namespace {
 
 // A file is never a terminal, whatever the tests are run from.
-class TerminalOfAFile : public testing::Test {
+class TerminalOfAFile : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"COLUMNS", "NO_COLOR", "TERM", "LC_ALL", "LC_CTYPE", "LANG"}) {

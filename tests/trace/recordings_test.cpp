@@ -39,11 +39,11 @@ void expect_round_trip(const fs::path& path) {
   const auto done = write_trace(file->trace, written.string(), {.overwrite = true});
   ASSERT_TRUE(done) << to_string(done.error());
   const auto compared =
-      testing::run_process({.program = "/usr/bin/env",
-                            .arguments = {"python3",
-                                          HEADROOM_TEST_TRACE "/compare_snapshots.py",
-                                          path.string(),
-                                          written.string()}});
+      headroom::testing::run_process({.program = "/usr/bin/env",
+                                      .arguments = {"python3",
+                                                    HEADROOM_TEST_TRACE "/compare_snapshots.py",
+                                                    path.string(),
+                                                    written.string()}});
   EXPECT_EQ(compared.exit_code, 0) << path << "\n" << compared.out << compared.err;
   fs::remove(written);
 }

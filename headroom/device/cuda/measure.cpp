@@ -139,12 +139,13 @@ std::uint64_t l2_bytes(const std::vector<MemoryLevel>& levels) noexcept {
 
 DeviceResult<LevelSpeed> measure_shared(Bench& bench, const Card& card, DeviceAddress out) {
   constexpr std::uint32_t kSteps = 1U << 19U;
-  constexpr std::uint32_t kRounds = 1U << 13U;
+  constexpr std::uint32_t kMeasuredRounds = 1U << 13U;
   const auto chased = bench.time({.kernel = "shared_chase"}, kSteps, out);
   if (!chased) return Unexpected(chased.error());
-  const auto read = bench.time({"shared_read", card.blocks(), kSharedThreads}, kRounds, out);
+  const auto read =
+      bench.time({"shared_read", card.blocks(), kSharedThreads}, kMeasuredRounds, out);
   if (!read) return Unexpected(read.error());
-  const double bytes = 32.0 * kRounds * kSharedThreads * card.blocks();
+  const double bytes = 32.0 * kMeasuredRounds * kSharedThreads * card.blocks();
   return LevelSpeed{.read_bytes_per_second = bytes / *read, .latency_ns = *chased * 1e9 / kSteps};
 }
 
