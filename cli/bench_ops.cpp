@@ -298,6 +298,15 @@ class Elements {
 // --- Dispatch
 // --------------------------------------------------------------------------------------
 
+// The median of short batches: one that is interrupted does not count.
+double dispatch_round_ns(const Work& work) {
+  constexpr int kBatches = 100;
+  constexpr int kRepeats = 200;
+  std::vector<double> batches;
+  for (int i = 0; i < kBatches; ++i) batches.push_back(time_us(work, kRepeats) * 1000);
+  return spread_of(std::move(batches)).median;
+}
+
 std::vector<DispatchCost> dispatch(int rounds) {
   const TensorOptions here{.device = "cpu"};
   const Tensor x = rand({2, 2}, here);
@@ -312,10 +321,9 @@ std::vector<DispatchCost> dispatch(int rounds) {
       {"matmul", [&] { (void)matmul(x, y); }}};
   std::vector<DispatchCost> out;
   for (const auto& [name, work] : ops) {
-    constexpr int kRepeats = 20'000;
-    (void)time_us(work, kRepeats / 10);
+    (void)time_us(work, 1000);
     std::vector<double> samples;
-    for (int i = 0; i < rounds; ++i) samples.push_back(time_us(work, kRepeats) * 1000);
+    for (int i = 0; i < rounds; ++i) samples.push_back(dispatch_round_ns(work));
     out.push_back({.name = name, .ns = spread_of(samples)});
   }
   return out;
