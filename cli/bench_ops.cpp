@@ -303,6 +303,7 @@ double dispatch_round_ns(const Work& work) {
   constexpr int kBatches = 100;
   constexpr int kRepeats = 200;
   std::vector<double> batches;
+  batches.reserve(kBatches);
   for (int i = 0; i < kBatches; ++i) batches.push_back(time_us(work, kRepeats) * 1000);
   return spread_of(std::move(batches)).median;
 }
@@ -323,6 +324,7 @@ std::vector<DispatchCost> dispatch(int rounds) {
   for (const auto& [name, work] : ops) {
     (void)time_us(work, 1000);
     std::vector<double> samples;
+    samples.reserve(static_cast<std::size_t>(rounds));
     for (int i = 0; i < rounds; ++i) samples.push_back(dispatch_round_ns(work));
     out.push_back({.name = name, .ns = spread_of(samples)});
   }
