@@ -85,8 +85,7 @@ OpCost fight(const Duel& duel, int rounds) {
   return out;
 }
 
-// --- Matrices
-// --------------------------------------------------------------------------------------
+// --- Matrices -----------------------------------------------------------------------------------
 
 struct Sides {
   int m;
@@ -227,8 +226,7 @@ std::vector<std::function<Duel()>> matrix_duels() {
   return out;
 }
 
-// --- Elements
-// --------------------------------------------------------------------------------------
+// --- Elements -----------------------------------------------------------------------------------
 
 // Arrays of one size, shared by all duels: nothing is measured that the allocator does first.
 class Elements {
@@ -295,8 +293,7 @@ class Elements {
   Tensor out_;
 };
 
-// --- Dispatch
-// --------------------------------------------------------------------------------------
+// --- Dispatch -----------------------------------------------------------------------------------
 
 // The median of short batches: one that is interrupted does not count.
 double dispatch_round_ns(const Work& work) {

@@ -305,8 +305,7 @@ void reduce_extreme(const Reduction<C>& reduction) {
   });
 }
 
-// --- Columns
-// ---------------------------------------------------------------------------------------
+// --- Columns ------------------------------------------------------------------------------------
 
 // Elements of a column lie a row apart: rows are added to a strip of columns at a time, so that
 // memory is read in order.
