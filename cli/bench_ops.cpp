@@ -49,8 +49,8 @@ struct Turns {
   double plain_us;
 };
 
-// One after the other, many times: what disturbs one disturbs both. Medians, since what disturbs
-// for a moment should not count at all. Who begins changes from turn to turn.
+// One after the other, many times, and the quickest of each: what else the machine does only ever
+// adds. Who begins changes from turn to turn.
 Turns take_turns(const Duel& duel, int repeats) {
   std::vector<double> ours;
   std::vector<double> plain;
@@ -59,14 +59,14 @@ Turns take_turns(const Duel& duel, int repeats) {
     (ours_first ? ours : plain).push_back(time_us(ours_first ? duel.ours : duel.plain, 1));
     (ours_first ? plain : ours).push_back(time_us(ours_first ? duel.plain : duel.ours, 1));
   }
-  return {spread_of(std::move(ours)).median, spread_of(std::move(plain)).median};
+  return {spread_of(std::move(ours)).low, spread_of(std::move(plain)).low};
 }
 
 OpCost fight(const Duel& duel, int rounds) {
   constexpr double kRoundUs = 60'000;
   duel.ours();
   duel.plain();
-  const int repeats = std::clamp(static_cast<int>(kRoundUs / time_us(duel.plain, 1)), 3, 4000);
+  const int repeats = std::clamp(static_cast<int>(kRoundUs / time_us(duel.plain, 1)), 5, 4000);
   std::vector<double> ours;
   std::vector<double> plain;
   std::vector<double> speed;
@@ -85,8 +85,7 @@ OpCost fight(const Duel& duel, int rounds) {
   return out;
 }
 
-// --- Matrices
-// --------------------------------------------------------------------------------------
+// --- Matrices -----------------------------------------------------------------------------------
 
 struct Sides {
   int m;
@@ -227,8 +226,7 @@ std::vector<std::function<Duel()>> matrix_duels() {
   return out;
 }
 
-// --- Elements
-// --------------------------------------------------------------------------------------
+// --- Elements -----------------------------------------------------------------------------------
 
 // Arrays of one size, shared by all duels: nothing is measured that the allocator does first.
 class Elements {
@@ -295,8 +293,17 @@ class Elements {
   Tensor out_;
 };
 
-// --- Dispatch
-// --------------------------------------------------------------------------------------
+// --- Dispatch -----------------------------------------------------------------------------------
+
+// The quickest of short batches: one that is interrupted does not count.
+double dispatch_round_ns(const Work& work) {
+  constexpr int kBatches = 100;
+  constexpr int kRepeats = 200;
+  std::vector<double> batches;
+  batches.reserve(kBatches);
+  for (int i = 0; i < kBatches; ++i) batches.push_back(time_us(work, kRepeats) * 1000);
+  return spread_of(std::move(batches)).low;
+}
 
 std::vector<DispatchCost> dispatch(int rounds) {
   const TensorOptions here{.device = "cpu"};
@@ -312,10 +319,10 @@ std::vector<DispatchCost> dispatch(int rounds) {
       {"matmul", [&] { (void)matmul(x, y); }}};
   std::vector<DispatchCost> out;
   for (const auto& [name, work] : ops) {
-    constexpr int kRepeats = 20'000;
-    (void)time_us(work, kRepeats / 10);
+    (void)time_us(work, 1000);
     std::vector<double> samples;
-    for (int i = 0; i < rounds; ++i) samples.push_back(time_us(work, kRepeats) * 1000);
+    samples.reserve(static_cast<std::size_t>(rounds));
+    for (int i = 0; i < rounds; ++i) samples.push_back(dispatch_round_ns(work));
     out.push_back({.name = name, .ns = spread_of(samples)});
   }
   return out;

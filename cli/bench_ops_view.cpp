@@ -84,7 +84,9 @@ std::string ops_bench_json(const OpsBench& bench) {
 std::string draw_ops_bench(const OpsBench& bench, const Context& context) {
   std::string text = fmt::format(
       "Ops on {} with {} threads, beside plain calls of OpenBLAS and plain loops over the same\n"
-      "bytes, in turn: medians, and how fast an op is where plain is 1.\n\n",
+      "bytes, in turn: the median of rounds, each the quickest of its turns; how fast an op is "
+      "where\n"
+      "plain is 1.\n\n",
       bench.device,
       bench.threads);
   text += draw_costs("matrices", "GFLOP/s", bench.matrices, context) + "\n";

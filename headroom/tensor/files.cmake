@@ -40,6 +40,7 @@ set(HEADROOM_TENSOR_HEADERS
   dtype.h
   generator.h
   half.h
+  kernel_args.h
   kernels.h
   ops/binary.h
   ops/compare.h
@@ -51,6 +52,7 @@ set(HEADROOM_TENSOR_HEADERS
   ops/reduce.h
   ops/softmax.h
   ops/unary.h
+  place.h
   scalar.h
   shape.h
   storage.h

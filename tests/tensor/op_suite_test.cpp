@@ -126,8 +126,7 @@ TEST_P(OpSuite, AgreesWithTheReference) {
   EXPECT_EQ(world_.allocated_bytes(), 0);
 }
 
-// --- Gradients
-// -------------------------------------------------------------------------------------
+// --- Gradients ----------------------------------------------------------------------------------
 
 double weighted(const Tensor& out, const Array& weights) {
   double sum = 0;
@@ -208,8 +207,7 @@ TEST_P(OpSuite, GradientsHaveTheTypeOfTheirTensor) {
   }
 }
 
-// --- Memory
-// ------------------------------------------------------------------------------------------
+// --- Memory -------------------------------------------------------------------------------------
 
 TEST_P(OpSuite, AllocatesAndSavesWhatTheTableSays) {
   const Sample& sample = row().samples[0];

@@ -52,8 +52,7 @@ void add_view_rows(std::vector<OpRow>& table);
 void add_index_rows(std::vector<OpRow>& table);
 void add_matrix_rows(std::vector<OpRow>& table);
 
-// --- Words of the table
-// ----------------------------------------------------------------------------
+// --- Words of the table -------------------------------------------------------------------------
 
 [[nodiscard]] std::vector<DType> floating_types();
 [[nodiscard]] std::vector<DType> numeric_types();  // all but bool

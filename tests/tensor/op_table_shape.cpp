@@ -190,8 +190,7 @@ void add_joins(std::vector<OpRow>& table) {
   table.push_back(row);
 }
 
-// --- Indices
-// -----------------------------------------------------------------------------------------
+// --- Indices ------------------------------------------------------------------------------------
 
 Input index_input(const Shape& shape, std::int64_t bound) {
   return {.shape = shape, .low = 0, .high = static_cast<double>(bound - 1), .fixed = kI64};

@@ -141,8 +141,7 @@ TEST_F(TensorStreams, CopiesBetweenDevicesMayBeLeftRunning) {
   EXPECT_THAT(y.to_doubles(), Each(3));
 }
 
-// --- Threads
-// -------------------------------------------------------------------------------------------
+// --- Threads ------------------------------------------------------------------------------------
 
 TEST(ThreadPool, RunsEveryPieceOnce) {
   for (const int threads : {1, 2, 5}) {

@@ -10,6 +10,7 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/tensor/cpu/exponential.h"
 #include "headroom/tensor/cpu/philox.h"
 
 namespace headroom {
@@ -110,6 +111,21 @@ TEST(Philox, GivesTheKnownAnswers) {
               ElementsAre(0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U));
   EXPECT_THAT(tensor::cpu::philox(UINT64_MAX, UINT64_MAX, UINT64_MAX),
               ElementsAre(0x408f276dU, 0x41c83b0eU, 0xa20bc7c6U, 0x6d5451fdU));
+}
+
+// Against double precision, over all results there are, subnormal ones included.
+TEST(Exponential, IsWithinAUnitInTheLastPlace) {
+  for (double x = -104; x < 88.7; x += 0.00037) {
+    const auto at = static_cast<float>(x);
+    const double exact = std::exp(static_cast<double>(at));
+    const double unit = exact < 0x1p-126 ? 0x1p-149 : std::ldexp(1.0, std::ilogb(exact) - 23);
+    ASSERT_NEAR(tensor::cpu::exponential(at), exact, unit) << at;
+  }
+  EXPECT_EQ(tensor::cpu::exponential(0.0F), 1.0F);
+  EXPECT_EQ(tensor::cpu::exponential(88.73F), INFINITY);
+  EXPECT_EQ(tensor::cpu::exponential(INFINITY), INFINITY);
+  EXPECT_EQ(tensor::cpu::exponential(-INFINITY), 0.0F);
+  EXPECT_TRUE(std::isnan(tensor::cpu::exponential(std::nanf(""))));
 }
 
 TEST_F(TensorTest, MetaDrawsAsManyNumbers) {

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "headroom/tensor/cpu/element_functions.h"
+#include "headroom/tensor/cpu/exponential.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -60,18 +61,18 @@ C cos_of(C g, C x) {
 }
 template <class C>
 C erf_of(C g, C x) {
-  return g * static_cast<C>(1.12837916709551257390) * std::exp(-x * x);  // 2 / sqrt(pi)
+  return g * static_cast<C>(1.12837916709551257390) * exponential(-x * x);  // 2 / sqrt(pi)
 }
 template <class C>
 C gelu(C g, C x) {
   const C below = C{0.5} * (C{1} + std::erf(x * static_cast<C>(0.70710678118654752440)));
   const C density =
-      static_cast<C>(0.39894228040143267794) * std::exp(C{-0.5} * x * x);  // 1 / sqrt(2 pi)
+      static_cast<C>(0.39894228040143267794) * exponential(C{-0.5} * x * x);  // 1 / sqrt(2 pi)
   return g * (below + x * density);
 }
 template <class C>
 C silu(C g, C x) {
-  const C s = C{1} / (C{1} + std::exp(-x));
+  const C s = C{1} / (C{1} + exponential(-x));
   return g * s * (C{1} + x * (C{1} - s));
 }
 

@@ -8,36 +8,19 @@
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/cpu/exponential.h"
+#include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/cpu/thread_pool.h"
 
 namespace headroom::tensor::cpu {
 namespace {
 
 template <class C>
-using Wide = std::conditional_t<std::is_floating_point_v<C>, double, std::uint64_t>;
-
-// Sixteen sums side by side, which the compiler keeps in vector registers.
-template <class C, class F>
-Wide<C> add_up(const C* x, std::int64_t count, F&& f) {
-  constexpr std::int64_t kLanes = 16;
-  using Lane = std::conditional_t<std::is_floating_point_v<C>, C, std::uint64_t>;
-  Lane lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<Lane>(f(x[i + j]));
-  }
-  Wide<C> total{};
-  for (; i < count; ++i) total += static_cast<Wide<C>>(f(x[i]));
-  for (const Lane lane : lanes) total += static_cast<Wide<C>>(lane);
-  return total;
-}
-
-template <class C>
 struct Sum {
   using State = Wide<C>;
   static State start() { return {}; }
   static void fold(State& s, const C* x, std::int64_t count, std::int64_t) {
-    s += add_up(x, count, [](C v) { return v; });
+    s += add_up<C>(count, [x](std::int64_t i) { return x[i]; });
   }
   static void merge(State& s, const State& o) { s += o; }
   static C finish(const State& s, double, double) { return static_cast<C>(s); }
@@ -53,7 +36,7 @@ struct Mean : Sum<C> {
 template <class C>
 struct Norm1 : Sum<C> {
   static void fold(Wide<C>& s, const C* x, std::int64_t count, std::int64_t) {
-    s += add_up(x, count, [](C v) { return v < C{0} ? -v : v; });
+    s += add_up<C>(count, [x](std::int64_t i) { return x[i] < C{0} ? -x[i] : x[i]; });
   }
 };
 
@@ -133,7 +116,8 @@ struct Var {
   static State start() { return {0, 0, 0}; }
   static void fold(State& s, const C* x, std::int64_t count, std::int64_t) {
     const auto n = static_cast<double>(count);
-    const double mean = static_cast<double>(add_up(x, count, [](C v) { return v; })) / n;
+    const double mean =
+        static_cast<double>(add_up<C>(count, [x](std::int64_t i) { return x[i]; })) / n;
     double squares = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const double d = static_cast<double>(x[i]) - mean;
@@ -168,8 +152,9 @@ struct LogSumExp {
       for (std::int64_t i = 0; i < count; ++i) merge(s, {static_cast<double>(x[i]), 1});
       return;
     }
-    merge(s,
-          {static_cast<double>(max), add_up(x, count, [max](C v) { return std::exp(v - max); })});
+    merge(s, {static_cast<double>(max), add_up<C>(count, [x, max](std::int64_t i) {
+                return exponential(x[i] - max);
+              })});
   }
   static void merge(State& s, const State& o) {
     if (s.max == o.max) {
@@ -320,8 +305,7 @@ void reduce_extreme(const Reduction<C>& reduction) {
   });
 }
 
-// --- Columns
-// ---------------------------------------------------------------------------------------
+// --- Columns ------------------------------------------------------------------------------------
 
 // Elements of a column lie a row apart: rows are added to a strip of columns at a time, so that
 // memory is read in order.

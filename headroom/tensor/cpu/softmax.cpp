@@ -4,6 +4,8 @@
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/cpu/exponential.h"
+#include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/cpu/thread_pool.h"
 
 namespace headroom::tensor::cpu {
@@ -62,9 +64,7 @@ struct Normalizer {
     });
     for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
       const C* x = row.read(first, count, buffer.values);
-      C part = 0;
-      for (std::int64_t i = 0; i < count; ++i) part += std::exp(x[i] - max);
-      sum += static_cast<double>(part);
+      sum += add_up<C>(count, [this, x](std::int64_t i) { return exponential(x[i] - max); });
     });
   }
   [[nodiscard]] C log_sum_exp() const {
@@ -93,7 +93,7 @@ void softmax_as(const SoftmaxArgs& args) {
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* from = x.read(first, count, in.values);
         for (std::int64_t i = 0; i < count; ++i) {
-          out.values[i] = args.is_log ? from[i] - shift : std::exp(from[i] - shift) * scale;
+          out.values[i] = args.is_log ? from[i] - shift : exponential(from[i] - shift) * scale;
         }
         y.write(first, count, out.values);
       });
@@ -116,16 +116,15 @@ void softmax_backward_as(const SoftmaxArgs& args) {
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* y = y_row.read(first, count, ys.values);
         const C* g = g_row.read(first, count, gs.values);
-        C part = 0;
-        for (std::int64_t i = 0; i < count; ++i) part += args.is_log ? g[i] : g[i] * y[i];
-        total += static_cast<double>(part);
+        total += args.is_log ? add_up<C>(count, [g](std::int64_t i) { return g[i]; })
+                             : add_up<C>(count, [g, y](std::int64_t i) { return g[i] * y[i]; });
       });
       const C sum = static_cast<C>(total);
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* y = y_row.read(first, count, ys.values);
         const C* g = g_row.read(first, count, gs.values);
         for (std::int64_t i = 0; i < count; ++i) {
-          out.values[i] = args.is_log ? g[i] - std::exp(y[i]) * sum : y[i] * (g[i] - sum);
+          out.values[i] = args.is_log ? g[i] - exponential(y[i]) * sum : y[i] * (g[i] - sum);
         }
         out_row.write(first, count, out.values);
       });
@@ -191,7 +190,7 @@ void cross_entropy_backward(const CrossEntropyArgs& args) {
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* from = x.read(first, count, in.values);
         for (std::int64_t i = 0; i < count; ++i) {
-          out.values[i] = scale == C{0} ? C{0} : scale * std::exp(from[i] - lse[at]);
+          out.values[i] = scale == C{0} ? C{0} : scale * exponential(from[i] - lse[at]);
         }
         if (target >= first && target < first + count) out.values[target - first] -= scale;
         dx.write(first, count, out.values);

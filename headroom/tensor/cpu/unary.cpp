@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "headroom/tensor/cpu/element_functions.h"
+#include "headroom/tensor/cpu/exponential.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -62,7 +63,7 @@ C trunc_of(C x) {
 }
 template <class C>
 C exp_of(C x) {
-  return std::exp(x);
+  return exponential(x);
 }
 template <class C>
 C expm1_of(C x) {
@@ -106,7 +107,7 @@ C tanh_of(C x) {
 }
 template <class C>
 C sigmoid(C x) {
-  return C{1} / (C{1} + std::exp(-x));
+  return C{1} / (C{1} + exponential(-x));
 }
 template <class C>
 C erf_of(C x) {
@@ -118,7 +119,7 @@ C gelu(C x) {
 }
 template <class C>
 C silu(C x) {
-  return x / (C{1} + std::exp(-x));
+  return x / (C{1} + exponential(-x));
 }
 
 template <class C>

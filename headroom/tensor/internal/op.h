@@ -55,8 +55,7 @@ inline void check_floating(std::string_view op, const Tensor& x) {
   return {device, current_stream_id(device)};
 }
 
-// --- Element-wise kernels
-// --------------------------------------------------------------------------
+// --- Element-wise kernels -----------------------------------------------------------------------
 
 // An operand: a tensor, bits over the whole output, or a number.
 struct In {
