@@ -83,7 +83,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
   return run_alloc(question, context, progress);
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
   app.add_option("what", question->what, "What to measure: alloc, device, replay or trace")
       ->check(CLI::IsMember({"alloc", "device", "replay", "trace"}));
@@ -118,7 +118,7 @@ Command bench_command() {
               "bench device  what each call of the device costs, idle and busy\n"
               "bench replay  the sample recordings, under each policy\n"
               "bench trace  what recording costs, and reading beside Python's pickle",
-          .add = add};
+          .add = add_bench};
 }
 
 }  // namespace headroom::cli

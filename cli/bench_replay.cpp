@@ -13,6 +13,7 @@
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
+#include "cli/json_values.h"
 #include "cli/samples.h"
 #include "cli/trace_input.h"
 
@@ -95,10 +96,6 @@ ReplayBenchCase bench_one(const std::string& path, int rounds, const Context& co
   }
   context.progress("");
   return out;
-}
-
-nlohmann::ordered_json spread_json(const Spread& spread) {
-  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
 }
 
 std::string speed_text(const Spread& spread) {

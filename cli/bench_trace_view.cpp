@@ -5,7 +5,7 @@
 #include "headroom/report/table.h"
 
 #include "cli/bench_views.h"
-#include "cli/spread_json.h"
+#include "cli/json_values.h"
 
 namespace headroom::cli {
 namespace {

@@ -147,7 +147,7 @@ ExitCode run(const ConvertQuestion& question, const Context& context) {
   return ExitCode::kDone;
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_convert(CLI::App& app) {
   auto question = std::make_shared<ConvertQuestion>();
   app.add_option("in", question->from, "a PyTorch snapshot or a .hrt recording, plain or .zst")
       ->type_name("IN")
@@ -174,7 +174,7 @@ Command convert_command() {
               "convert snapshot.pickle run.hrt  a tenth of the size\n"
               "convert run.hrt run.perfetto.json  the timeline, for ui.perfetto.dev\n"
               "convert run.hrt run.speedscope.json  who held memory at the peak",
-          .add = add};
+          .add = add_convert};
 }
 
 }  // namespace headroom::cli

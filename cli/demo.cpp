@@ -179,7 +179,7 @@ ExitCode run(const Context& context) {
   return ExitCode::kDone;
 }
 
-RunFunction add(CLI::App& /*app*/) { return run; }
+RunFunction add_demo(CLI::App& /*app*/) { return run; }
 
 }  // namespace
 
@@ -257,7 +257,7 @@ Command demo_command() {
           .examples =
               "demo  what replay finds, what allocated and reserved mean, what fragmentation does\n"
               "demo --json | jq '.steps[].reserved_bytes'  for programs",
-          .add = add};
+          .add = add_demo};
 }
 
 }  // namespace headroom::cli

@@ -19,18 +19,18 @@ using report::Align;
 using report::Terminal;
 using report::Tone;
 
-constexpr int kIndent = 4;
+constexpr int kStepIndent = 4;
 
 std::string indented(const std::string& line) {
-  return report::repeated(" ", kIndent) + line + "\n";
+  return report::repeated(" ", kStepIndent) + line + "\n";
 }
 
 std::string sentence(std::size_t number, const DemoStep& step, const Terminal& terminal) {
   // Wrapped as one text; one column is left for the wider gap behind the name.
   const std::string text =
-      report::wrapped(step.name + " " + step.sentence, kIndent, terminal.width - 1);
+      report::wrapped(step.name + " " + step.sentence, kStepIndent, terminal.width - 1);
   return fmt::format("{:>2}  ", number) + report::styled(step.name, Tone::kStrong, terminal) + " " +
-         text.substr(kIndent + step.name.size());
+         text.substr(kStepIndent + step.name.size());
 }
 
 std::string numbers(const DemoStep& step) {
@@ -50,14 +50,15 @@ std::string bar(const DemoStep& step, const Terminal& terminal) {
       report::BarPart{"cached", account.cached(), Tone::kWarn},
       report::BarPart{"free", account.free_bytes, Tone::kFaint}};
   const std::string drawn =
-      report::stacked_bar(parts, std::min(kLongest, terminal.width - kIndent), terminal);
+      report::stacked_bar(parts, std::min(kLongest, terminal.width - kStepIndent), terminal);
   const std::string legend = report::legend(parts, terminal);
-  if (kIndent + report::display_width(drawn) + 2 + report::display_width(legend) <=
+  if (kStepIndent + report::display_width(drawn) + 2 + report::display_width(legend) <=
       terminal.width) {
     return indented(drawn + "  " + legend);
   }
   std::string out = indented(drawn);
-  for (const std::string& line : report::legend_lines(parts, terminal.width - kIndent, terminal)) {
+  for (const std::string& line :
+       report::legend_lines(parts, terminal.width - kStepIndent, terminal)) {
     out += indented(line);
   }
   return out;
@@ -91,7 +92,7 @@ std::string segments(const DemoStep& step, const Terminal& terminal) {
       if (!line.empty()) line += ' ';
       line += segment_map(segment, cell_bytes, terminal);
     }
-    if (kIndent + report::display_width(line) <= terminal.width || cell_bytes >= 1_GiB) {
+    if (kStepIndent + report::display_width(line) <= terminal.width || cell_bytes >= 1_GiB) {
       return indented(line) +
              indented(report::styled("the segments; a character is " + format_bytes(cell_bytes),
                                      Tone::kFaint,
@@ -133,8 +134,8 @@ std::string shown(const Terminal& terminal) {
       "names who, and the remedies, with numbers."};
   std::string out = "\n" + report::styled("What this showed", Tone::kStrong, terminal) + "\n";
   for (const std::string_view text : kShown) {
-    std::string lines = report::wrapped(text, kIndent, terminal.width);
-    out += lines.replace(kIndent - 2, 1, "-");
+    std::string lines = report::wrapped(text, kStepIndent, terminal.width);
+    out += lines.replace(kStepIndent - 2, 1, "-");
   }
   return out;
 }

@@ -61,7 +61,7 @@ ExitCode run(const DevicesQuestion& question, const Context& context) {
   return report.has_problems() ? ExitCode::kBadNews : ExitCode::kDone;
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_devices(CLI::App& app) {
   auto question = std::make_shared<DevicesQuestion>();
   app.add_option("device", question->names, "only these, as cpu:0 or cuda:1; all without")
       ->type_name("DEVICE")
@@ -108,7 +108,7 @@ Command devices_command() {
               "devices  what there is\n"
               "devices cuda:0 --measure  how fast each level of its memory is\n"
               "devices --json | jq '.devices[].free_bytes'  for programs",
-          .add = add};
+          .add = add_devices};
 }
 
 }  // namespace headroom::cli

@@ -17,6 +17,7 @@
 #include "headroom/report/text.h"
 
 #include "cli/devices.h"
+#include "cli/layout.h"
 
 namespace headroom::cli {
 namespace {
@@ -29,10 +30,8 @@ using report::Fit;
 using report::Terminal;
 using report::Tone;
 
-constexpr int kIndent = 2;
-
 // Devices that are drawn together because they are the same thing several times.
-using Group = std::span<const DeviceReport>;
+using Alike = std::span<const DeviceReport>;
 
 std::string compute_text(const device::Properties& properties) {
   if (properties.multiprocessors <= 0) return "";
@@ -87,20 +86,20 @@ bool is_same_hardware(const DeviceReport& a, const DeviceReport& b) {
          std::ranges::equal(a.properties.hierarchy, b.properties.hierarchy, is_same_level);
 }
 
-std::vector<Group> groups_of(const DevicesReport& report) {
-  std::vector<Group> groups;
+std::vector<Alike> groups_of(const DevicesReport& report) {
+  std::vector<Alike> groups;
   std::size_t first = 0;
   for (std::size_t i = 1; i <= report.devices.size(); ++i) {
     const bool continues =
         i < report.devices.size() && is_same_hardware(report.devices[first], report.devices[i]);
     if (continues) continue;
-    groups.push_back(Group(report.devices).subspan(first, i - first));
+    groups.push_back(Alike(report.devices).subspan(first, i - first));
     first = i;
   }
   return groups;
 }
 
-std::string heading(Group group, const Context& context) {
+std::string heading(Alike group, const Context& context) {
   std::string ids = to_string(group.front().properties.id);
   if (group.size() > 1) ids += " to " + to_string(group.back().properties.id);
   const int room = context.out.width - report::display_width(ids) - kIndent;
@@ -164,7 +163,7 @@ struct Holder {
 
 // By device, the largest first. Ourselves with nothing, which is how this command mostly finds
 // itself, is not worth a row.
-std::vector<Holder> holders_in(Group group) {
+std::vector<Holder> holders_in(Alike group) {
   std::vector<Holder> holders;
   for (const DeviceReport& device : group) {
     std::vector<ProcessMemory> processes = device.processes.value_or(std::vector<ProcessMemory>{});
@@ -205,7 +204,7 @@ std::string process_table(const std::vector<Holder>& holders,
   return "\n" + table.render(context.out, kIndent);
 }
 
-std::string processes_text(Group group, const Context& context) {
+std::string processes_text(Alike group, const Context& context) {
   const std::vector<Holder> holders = holders_in(group);
   if (!holders.empty()) return process_table(holders, group.size() > 1, context);
   // Main memory is everybody's; that nobody holds this device's share of it is no news.
@@ -364,7 +363,7 @@ std::string memory_bound(const DeviceReport& device, const Terminal& terminal) {
   return "\n" + report::wrapped(text, kIndent, terminal.width);
 }
 
-std::string draw_group(Group group, const Context& context) {
+std::string draw_group(Alike group, const Context& context) {
   const DeviceReport& first = group.front();
   std::string out = "\n" + heading(group, context) + details(first.properties, context);
   for (const DeviceReport& device : group) {
@@ -388,7 +387,7 @@ std::string hint(const DevicesReport& report, const Context& context) {
 std::string draw_devices(const DevicesReport& report, const Context& context) {
   std::string out = overview(report, context.out) + reasons_for_none(report, context.out);
   std::set<std::string> explained;  // once is enough for a row of equal cards
-  for (const Group group : groups_of(report)) {
+  for (const Alike group : groups_of(report)) {
     out += draw_group(group, context);
     const bool is_new = explained.insert(group.front().properties.name).second;
     if (is_new) out += memory_bound(group.front(), context.out);

@@ -22,7 +22,7 @@ namespace {
 
 using report::Health;
 
-struct Typed {
+struct DoctorWords {
   std::vector<std::string> paths{};
   std::string limit{};
   std::string card{};
@@ -38,7 +38,7 @@ std::optional<std::uint64_t> size_of(const std::string& text, std::string_view o
   return *size;
 }
 
-DoctorQuestion question_of(const Typed& typed) {
+DoctorQuestion question_of(const DoctorWords& typed) {
   DoctorQuestion question{.paths = typed.paths};
   question.options.limit_bytes = size_of(typed.limit, "--limit");
   question.options.max_peak_bytes = size_of(typed.max_peak, "--max-peak");
@@ -98,7 +98,7 @@ ExitCode run_traces(DoctorQuestion question, const Context& context) {
   return is_good ? ExitCode::kDone : ExitCode::kBadNews;
 }
 
-ExitCode run(const Typed& typed, const Context& context) {
+ExitCode run(const DoctorWords& typed, const Context& context) {
   DoctorQuestion question = question_of(typed);
   const bool has_message = std::ranges::find(typed.paths, "-") != typed.paths.end();
   if (!has_message) return run_traces(std::move(question), context);
@@ -106,8 +106,8 @@ ExitCode run(const Typed& typed, const Context& context) {
   return run_message(context);
 }
 
-RunFunction add(CLI::App& app) {
-  auto typed = std::make_shared<Typed>();
+RunFunction add_doctor(CLI::App& app) {
+  auto typed = std::make_shared<DoctorWords>();
   constexpr const char* kGroup = "Options";
   app.add_option("trace",
                  typed->paths,
@@ -181,7 +181,7 @@ Command doctor_command() {
           "doctor snapshot.pickle --card rtx4090  would it have fitted?\n"
           "doctor - < log.txt  explains a pasted 'CUDA out of memory' message\n"
           "doctor run.pickle --max-peak 20GiB --max-growth 0  for continuous integration",
-      .add = add};
+      .add = add_doctor};
 }
 
 }  // namespace headroom::cli

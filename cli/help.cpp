@@ -20,7 +20,7 @@ using report::Tone;
 // Two columns: what to type, and what it does, wrapped behind it.
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
-std::string heading(std::string_view text, const Context& context) {
+std::string help_heading(std::string_view text, const Context& context) {
   return "\n" + report::styled(text, Tone::kStrong, context.out) + "\n";
 }
 
@@ -69,7 +69,7 @@ std::string options_help(const CLI::App& app, const Context& context) {
       if (option->get_group() != group) continue;
       entries.emplace_back(option_term(*option), option->get_description());
     }
-    out += heading(group, context) + two_columns(entries, context);
+    out += help_heading(group, context) + two_columns(entries, context);
   }
   return out;
 }
@@ -77,7 +77,7 @@ std::string options_help(const CLI::App& app, const Context& context) {
 // Each line of `examples` is the arguments, two spaces, and what they do, which is printed above
 // them as a shell comment: both lines can be pasted.
 std::string examples_help(std::string_view examples, const Context& context) {
-  std::string out = heading("Examples", context);
+  std::string out = help_heading("Examples", context);
   std::istringstream lines{std::string(examples)};
   for (std::string line; std::getline(lines, line);) {
     const std::size_t gap = std::min(line.find("  "), line.size());
@@ -95,7 +95,7 @@ std::string commands_help(const Context& context) {
   std::string_view group;
   Entries entries;
   const auto finish_group = [&] {
-    if (!entries.empty()) out += heading(group, context) + two_columns(entries, context);
+    if (!entries.empty()) out += help_heading(group, context) + two_columns(entries, context);
     entries.clear();
   };
   for (const Command& command : commands()) {
@@ -114,7 +114,7 @@ std::string program_help(const CLI::App& app, const Context& context) {
   out +=
       fmt::format("Usage: {0} COMMAND [OPTIONS]\n       {0} COMMAND --help\n", context.called_as);
   out += commands_help(context) + options_help(app, context);
-  out += heading("Exit status", context);
+  out += help_heading("Exit status", context);
   out += two_columns({{"0", "done"},
                       {"1", "could not do it"},
                       {"2", "wrong usage"},

@@ -23,11 +23,6 @@ using trace::GroupBy;
 using trace::Trace;
 using trace::TraceIndex;
 
-bool is_of(const trace::Segment& segment, const DeviceTrace& device) {
-  return segment.device == device.device && segment.rank == device.rank &&
-         segment.is_host == device.is_host;
-}
-
 std::uint64_t segment_count(const Trace& trace, const DeviceTrace& device) {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       trace.segments, [&](const trace::Segment& segment) { return is_of(segment, device); }));
@@ -184,7 +179,7 @@ ExitCode run(const InfoQuestion& question, const Context& context) {
   return ExitCode::kDone;
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_info(CLI::App& app) {
   auto question = std::make_shared<InfoQuestion>();
   app.add_option("trace", question->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
       ->type_name("TRACE")
@@ -229,7 +224,7 @@ Command info_command() {
               "info snapshot.pickle  what is in it\n"
               "info run.hrt --top 20  more of who held memory at the peak\n"
               "info snapshot.pickle --json | jq .peak_allocated  for programs",
-          .add = add};
+          .add = add_info};
 }
 
 }  // namespace headroom::cli

@@ -14,6 +14,7 @@
 #include "headroom/report/text.h"
 
 #include "cli/info.h"
+#include "cli/layout.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -24,15 +25,10 @@ using report::Fit;
 using report::Terminal;
 using report::Tone;
 
-constexpr int kIndent = 2;
 constexpr int kBarWidth = 20;
 
 std::string duration(std::int64_t us) {
   return report::format_duration_ns(static_cast<double>(us) * 1e3);
-}
-
-std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
-  return fmt::format("{} {}", format_count(count), count == 1 ? one : many);
 }
 
 std::string share(std::uint64_t part, std::uint64_t whole) {
@@ -40,10 +36,6 @@ std::string share(std::uint64_t part, std::uint64_t whole) {
   const double percent = 100 * static_cast<double>(part) / static_cast<double>(whole);
   if (percent > 0 && percent < 0.95) return "<1 %";
   return fmt::format("{:.0f} %", percent);
-}
-
-std::string heading(std::string_view text, const Terminal& terminal) {
-  return "\n" + report::styled(text, Tone::kStrong, terminal) + "\n";
 }
 
 std::string note_text(const std::string& text, const Terminal& terminal) {

@@ -216,7 +216,7 @@ ExitCode run(const ReplayWords& words, const Context& context) {
   }
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_replay(CLI::App& app) {
   auto words = std::make_shared<ReplayWords>();
   app.add_option("trace", words->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
       ->type_name("TRACE")
@@ -263,7 +263,7 @@ Command replay_command() {
               "replay run.pickle --policy pytorch:roundup_power2_divisions:4 --limit 16GiB  "
               "would it fit?\n"
               "replay run.pickle --smallest-limit --json  for a script",
-          .add = add};
+          .add = add_replay};
 }
 
 }  // namespace headroom::cli

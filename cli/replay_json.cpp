@@ -3,6 +3,7 @@
 
 #include "headroom/memory/config.h"
 
+#include "cli/json_values.h"
 #include "cli/replay.h"
 
 namespace headroom::cli {
@@ -13,12 +14,7 @@ using replay::PolicyResult;
 using replay::Program;
 using replay::ReplayResult;
 
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-std::string version_text(memory::PyTorchVersion version) {
+std::string release_number(memory::PyTorchVersion version) {
   return std::to_string(version.major) + "." + std::to_string(version.minor);
 }
 
@@ -70,9 +66,9 @@ Json result_json(const PolicyResult& entry, const DeviceReplay& device) {
   json["device"] = device.device;
   json["rank"] = device.rank;
   json["is_model"] = entry.is_model;
-  json["version"] = version_text(entry.version);
+  json["version"] = release_number(entry.version);
   json["card_bytes"] = entry.card_bytes;
-  json["limit_bytes"] = or_null(entry.limit_bytes);
+  json["limit_bytes"] = value_json(entry.limit_bytes);
   json["events"] = result.events;
   json["allocs"] = result.allocs;
   json["peak_live"] = result.peak_live;
@@ -112,7 +108,7 @@ Json recording_json(const DeviceReplay& device) {
           {"device", device.device},
           {"rank", device.rank},
           {"settings", program.conf},
-          {"version", version_text(program.version)},
+          {"version", release_number(program.version)},
           {"is_whole_history", program.is_whole()},
           {"recorded_ooms", program.failures},
           {"empty_caches", program.empty_caches},

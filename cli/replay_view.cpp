@@ -13,6 +13,7 @@
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
+#include "cli/layout.h"
 #include "cli/replay.h"
 #include "cli/trace_input.h"
 
@@ -27,20 +28,7 @@ using report::Fit;
 using report::Terminal;
 using report::Tone;
 
-constexpr int kIndent = 2;
-constexpr int kBarWidth = 24;
-
-std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
-  return fmt::format("{} {}", format_count(count), count == 1 ? one : many);
-}
-
-std::string paragraph(std::string_view text, const Terminal& terminal) {
-  return report::wrapped(text, kIndent, terminal.width);
-}
-
-std::string heading(std::string_view text, const Terminal& terminal) {
-  return "\n" + report::styled(text, Tone::kStrong, terminal) + "\n";
-}
+constexpr int kPolicyBarWidth = 24;
 
 std::string file_name(std::string_view path) {
   return report::printable(path.substr(path.find_last_of('/') + 1));
@@ -118,7 +106,7 @@ std::string table_text(const DeviceReplay& device, const Terminal& terminal) {
   const auto drawn = [&](std::uint64_t bytes, Tone tone) {
     if (most == 0) return std::string{};
     return report::bar(
-        static_cast<double>(bytes) / static_cast<double>(most), kBarWidth, tone, terminal);
+        static_cast<double>(bytes) / static_cast<double>(most), kPolicyBarWidth, tone, terminal);
   };
   report::Table table({{.title = "peak reserved"},
                        {.title = "", .align = Align::kRight},

@@ -10,6 +10,7 @@
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
+#include "cli/layout.h"
 #include "cli/tour.h"
 
 namespace headroom::cli {
@@ -19,10 +20,8 @@ using report::Align;
 using report::Terminal;
 using report::Tone;
 
-constexpr int kIndent = 2;
-
-std::string paragraph(const std::string& text, const Terminal& terminal) {
-  return report::wrapped(text, kIndent, terminal.width) + "\n";
+std::string lesson(const std::string& text, const Terminal& terminal) {
+  return paragraph(text, terminal) + "\n";
 }
 
 std::string bars(const Tour& tour, const Terminal& terminal) {
@@ -65,7 +64,7 @@ std::string draw_tour(const Tour& tour, const Context& context) {
   const Terminal& terminal = context.out;
   std::string out =
       report::styled("1. A PyTorch program, replayed", Tone::kStrong, terminal) + "\n\n";
-  out += paragraph(
+  out += lesson(
       fmt::format("samples/{}: GPT-2 trained on sequences of varying length, recorded on an H200. "
                   "Replayed here, without a GPU, {} of {} allocations land at PyTorch's own "
                   "addresses{}.",
@@ -75,14 +74,14 @@ std::string draw_tour(const Tour& tour, const Context& context) {
                   tour.segment_mismatches == 0 ? ", every segment at its place" : ""),
       terminal);
   out += bars(tour, terminal) + verdict(tour, terminal);
-  out += paragraph(fmt::format("The same requests under other settings, without a bound and on a "
-                               "card that leaves {}:",
-                               format_bytes(tour.limit_bytes)),
-                   terminal);
+  out += lesson(fmt::format("The same requests under other settings, without a bound and on a "
+                            "card that leaves {}:",
+                            format_bytes(tour.limit_bytes)),
+                terminal);
   out += settings(tour, terminal);
   if (!tour.export_line.empty()) {
-    out += paragraph("So, before the program starts:", terminal) + "      " + tour.export_line +
-           "\n\n";
+    out +=
+        lesson("So, before the program starts:", terminal) + "      " + tour.export_line + "\n\n";
   }
   return out;
 }

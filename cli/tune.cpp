@@ -21,7 +21,7 @@ namespace {
 
 using replay::Program;
 
-struct Typed {
+struct TuneWords {
   std::vector<std::string> paths{};
   std::string limit{};
   std::string card{};
@@ -41,7 +41,7 @@ void check_key(const std::string& key) {
       fmt::format("--without: '{}' is not searched; what is: {}", key, fmt::join(names, ", ")));
 }
 
-TuneQuestion question_of(const Typed& typed) {
+TuneQuestion question_of(const TuneWords& typed) {
   TuneQuestion question{.paths = typed.paths};
   replay::TuneOptions& options = question.options;
   if (!typed.limit.empty()) {
@@ -84,7 +84,7 @@ std::string history_name(const std::string& path,
   return is_alone ? name : name + " " + device_name(trace, device);
 }
 
-ExitCode run(const Typed& typed, const Context& context) {
+ExitCode run(const TuneWords& typed, const Context& context) {
   const TuneQuestion question = question_of(typed);
   std::vector<trace::Trace> traces;
   for (const std::string& path : question.paths) {
@@ -95,9 +95,9 @@ ExitCode run(const Typed& typed, const Context& context) {
   return report.result.best.fits ? ExitCode::kDone : ExitCode::kBadNews;
 }
 
-RunFunction add(CLI::App& app) {
+RunFunction add_tune(CLI::App& app) {
   constexpr const char* kGroup = "Options";
-  auto typed = std::make_shared<Typed>();
+  auto typed = std::make_shared<TuneWords>();
   app.add_option("trace",
                  typed->paths,
                  "PyTorch snapshots or .hrt recordings, plain or .zst; several choose one setting "
@@ -175,7 +175,7 @@ Command tune_command() {
               "tune snapshot.pickle --limit 16GiB  one that fits\n"
               "tune snapshot.pickle --without expandable_segments  where those cannot be used\n"
               "tune train.pickle eval.pickle  one setting for both",
-          .add = add};
+          .add = add_tune};
 }
 
 }  // namespace headroom::cli

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/json_values.h"
 #include "cli/tune.h"
 
 namespace headroom::cli {
@@ -30,11 +31,6 @@ Json history_json(const TunedHistory& one) {
           {"start_reserved", one.start_reserved}};
 }
 
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 }  // namespace
 
 std::string tune_json(const TuneReport& report) {
@@ -48,8 +44,8 @@ std::string tune_json(const TuneReport& report) {
   for (const TunedHistory& one : report.histories) json["histories"].push_back(history_json(one));
   json["pytorch"] = fmt::format("{}.{}", report.version.major, report.version.minor);
   json["is_pytorch_known"] = report.is_version_known;
-  json["limit"] = or_null(options.limit_bytes);
-  json["card"] = or_null(options.card_bytes);
+  json["limit"] = value_json(options.limit_bytes);
+  json["card"] = value_json(options.card_bytes);
   json["without"] = options.without;
   json["current"] = candidate_json(result.current);
   json["best"] = candidate_json(result.best);

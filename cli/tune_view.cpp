@@ -10,6 +10,7 @@
 #include "headroom/report/text.h"
 
 #include "cli/commands.h"
+#include "cli/layout.h"
 #include "cli/trace_input.h"
 #include "cli/tune.h"
 
@@ -20,7 +21,6 @@ using replay::Candidate;
 using report::Terminal;
 using report::Tone;
 
-constexpr int kIndent = 2;
 constexpr std::size_t kOthers = 4;  // shown beside the best
 
 std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
@@ -34,7 +34,7 @@ std::string conf_text(const Candidate& one) {
   return one.conf.empty() ? "the factory settings" : report::printable(one.conf);
 }
 
-std::string version_text(memory::PyTorchVersion version) {
+std::string release_name(memory::PyTorchVersion version) {
   return fmt::format("PyTorch {}.{}", version.major, version.minor);
 }
 
@@ -55,7 +55,7 @@ std::string heading(const TuneReport& report, const Terminal& terminal) {
   const replay::TuneOptions& options = report.question.options;
   std::string how = fmt::format("Replayed under {} settings, as {}{} decides",
                                 format_count(report.result.tried),
-                                version_text(report.version),
+                                release_name(report.version),
                                 report.question.options.version ? "" : " (inferred)");
   if (options.limit_bytes) {
     how += fmt::format(", within a limit of {}", format_bytes(*options.limit_bytes));

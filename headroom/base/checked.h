@@ -36,6 +36,15 @@ namespace headroom {
   return value - value % step;
 }
 
+// The largest number where the sum is too large, and 0 where the difference would be negative.
+[[nodiscard]] constexpr std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) noexcept {
+  return checked_add(a, b).value_or(UINT64_MAX);
+}
+[[nodiscard]] constexpr std::uint64_t saturating_subtract(std::uint64_t a,
+                                                          std::uint64_t b) noexcept {
+  return a > b ? a - b : 0;
+}
+
 [[nodiscard]] constexpr bool is_power_of_two(std::uint64_t value) noexcept {
   return std::has_single_bit(value);
 }

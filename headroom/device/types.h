@@ -88,6 +88,11 @@ struct DeviceStatus {
   friend bool operator==(const DeviceStatus& a, StatusCode b) noexcept { return a.code == b; }
 };
 
+// The device went away and took its memory with it: nothing is left to give back.
+[[nodiscard]] inline bool is_gone(const DeviceStatus& status) noexcept {
+  return status == StatusCode::kShutDown || status == StatusCode::kForked;
+}
+
 // One line: `allocate_segment: out of memory: past the device's capacity (3,221,225,472 against
 // 2,147,483,648)`.
 [[nodiscard]] std::string to_string(const DeviceStatus& status);

@@ -17,9 +17,6 @@ constexpr std::size_t kBytesWidth = 27;  // 2^64 - 1 with its commas takes 26
 constexpr std::size_t kSitesShown = 5;
 
 // An account is filled from several sources; a sum that does not fit must still print.
-std::uint64_t add(std::uint64_t a, std::uint64_t b) {
-  return checked_add(a, b).value_or(UINT64_MAX);
-}
 
 std::string left(std::string_view text, std::size_t width) {
   std::string out(text);
@@ -134,7 +131,7 @@ std::string sites_text(const Account& account) {
   }
   std::uint64_t rest = 0;
   for (std::size_t i = shown; i < account.sites.size(); ++i) {
-    rest = add(rest, account.sites[i].size_bytes);
+    rest = saturating_add(rest, account.sites[i].size_bytes);
   }
   const std::size_t more = account.sites.size() - shown;
   if (more > 0) out += row(format_count(more) + " more", rest);
@@ -173,20 +170,22 @@ std::string explanation_text(const Explanation& explanation) {
 
 std::uint64_t Account::live() const noexcept {
   std::uint64_t sum = 0;
-  for (const std::uint64_t size_bytes : live_bytes) sum = add(sum, size_bytes);
+  for (const std::uint64_t size_bytes : live_bytes) sum = saturating_add(sum, size_bytes);
   return sum;
 }
 
 std::uint64_t Account::cached() const noexcept {
-  return add(add(cached_stream_bytes, cached_hard_bytes), cached_soft_bytes);
+  return saturating_add(saturating_add(cached_stream_bytes, cached_hard_bytes), cached_soft_bytes);
 }
 
 std::uint64_t Account::reserved() const noexcept {
-  return add(add(add(live(), rounding_bytes), pending_bytes), cached());
+  return saturating_add(saturating_add(saturating_add(live(), rounding_bytes), pending_bytes),
+                        cached());
 }
 
 std::uint64_t Account::sum() const noexcept {
-  return add(add(add(reserved(), outside_bytes), other_processes_bytes), free_bytes);
+  return saturating_add(
+      saturating_add(saturating_add(reserved(), outside_bytes), other_processes_bytes), free_bytes);
 }
 
 std::uint64_t Account::used() const noexcept {
@@ -202,11 +201,12 @@ Account with_device_lines(Account account,
   account.other_processes_bytes = 0;
   for (const device::ProcessMemory& process : account.processes) {
     if (process.is_self) continue;
-    account.other_processes_bytes = add(account.other_processes_bytes, process.used_bytes);
+    account.other_processes_bytes =
+        saturating_add(account.other_processes_bytes, process.used_bytes);
   }
   // The rest of the card is what this process holds besides: the context, libraries. Other
   // processes are measured at another moment, so they give way first should the sum not fit.
-  const std::uint64_t known = add(account.reserved(), account.free_bytes);
+  const std::uint64_t known = saturating_add(account.reserved(), account.free_bytes);
   const std::uint64_t rest = account.total_bytes > known ? account.total_bytes - known : 0;
   account.other_processes_bytes = std::min(account.other_processes_bytes, rest);
   account.outside_bytes = rest - account.other_processes_bytes;

@@ -13,11 +13,6 @@
 namespace headroom::memory {
 namespace {
 
-std::uint64_t add(std::uint64_t a, std::uint64_t b) {
-  return checked_add(a, b).value_or(UINT64_MAX);
-}
-std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
-
 struct Situation {
   std::uint64_t asked = 0;         // of the device
   std::uint64_t limit_left = 0;    // what the limit still allows
@@ -29,11 +24,12 @@ struct Situation {
 Situation situation_of(const Account& account) {
   Situation out;
   out.asked = std::max(account.asked_bytes, account.segment_asked_bytes);
-  out.limit_left =
-      account.limit_bytes ? subtract(*account.limit_bytes, account.reserved()) : UINT64_MAX;
+  out.limit_left = account.limit_bytes
+                       ? saturating_subtract(*account.limit_bytes, account.reserved())
+                       : UINT64_MAX;
   out.takeable = std::min(account.free_bytes, out.limit_left);
-  out.missing_here = subtract(out.asked, out.takeable);
-  out.unfragmented = add(account.cached(), out.takeable);
+  out.missing_here = saturating_subtract(out.asked, out.takeable);
+  out.unfragmented = saturating_add(account.cached(), out.takeable);
   return out;
 }
 
@@ -55,7 +51,7 @@ std::string takeable_words(const Account& account, const Situation& now) {
 std::string shortage_summary(const Account& account, const Situation& now) {
   return "shortage: " + takeable_words(account, now) + " and " + format_bytes(account.cached()) +
          " is cached; even all of it together is " +
-         format_bytes(subtract(now.asked, now.unfragmented)) + " short of the " +
+         format_bytes(saturating_subtract(now.asked, now.unfragmented)) + " short of the " +
          format_bytes(now.asked) + " needed";
 }
 
@@ -105,7 +101,7 @@ class Remedies {
     if (gain_bytes == 0) return;
     put(std::move(action), gain_bytes);
     remedies_.back().may_gain_more =
-        add(gain_bytes, account_.cached_hard_bytes) >= now_.missing_here;
+        saturating_add(gain_bytes, account_.cached_hard_bytes) >= now_.missing_here;
   }
 
   [[nodiscard]] std::uint64_t live(Category category) const {
@@ -132,7 +128,7 @@ class Remedies {
     const std::uint64_t gain = account_.free_bytes - now_.limit_left;
     const std::string from = "raise the limit of " + format_bytes(*account_.limit_bytes);
     if (gain >= now_.missing_here) {
-      const std::uint64_t least = add(account_.reserved(), now_.asked);
+      const std::uint64_t least = saturating_add(account_.reserved(), now_.asked);
       put(from + " to at least " + format_bytes(least) + " (" + format_count(least) + " bytes)",
           gain);
     } else {
@@ -142,8 +138,8 @@ class Remedies {
 
   void from_other_processes() {
     // Under a limit, room on the device helps only as far as the limit goes.
-    const std::uint64_t then =
-        std::min(add(account_.free_bytes, account_.other_processes_bytes), now_.limit_left);
+    const std::uint64_t then = std::min(
+        saturating_add(account_.free_bytes, account_.other_processes_bytes), now_.limit_left);
     std::string action = "end other processes on the device";
     const device::ProcessMemory* largest = nullptr;
     for (const device::ProcessMemory& process : account_.processes) {
@@ -155,7 +151,7 @@ class Remedies {
       if (!largest->name.empty()) action += " (" + largest->name + ")";
       action += " has " + format_bytes(largest->used_bytes);
     }
-    put(std::move(action), subtract(then, now_.takeable));
+    put(std::move(action), saturating_subtract(then, now_.takeable));
   }
 
   // How far the batch must shrink, in whole percent, if activations grow with it.
@@ -163,7 +159,7 @@ class Remedies {
     const std::uint64_t held = live(Category::kActivation);
     if (held == 0) return;
     const std::string what = "shrink activations (" + format_bytes(held) + "): ";
-    const std::uint64_t kept_percent = percent(subtract(held, now_.missing_here), held);
+    const std::uint64_t kept_percent = percent(saturating_subtract(held, now_.missing_here), held);
     if (kept_percent == 0) {
       // Nothing would be left of them, so this cannot be called enough.
       put_live(what + "checkpoint them or use a smaller batch", held);

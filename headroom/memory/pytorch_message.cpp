@@ -9,11 +9,6 @@
 namespace headroom::memory {
 namespace {
 
-std::uint64_t add(std::uint64_t a, std::uint64_t b) {
-  return checked_add(a, b).value_or(UINT64_MAX);
-}
-std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
-
 std::string processes_text(const Account& account) {
   std::string out;
   for (const device::ProcessMemory& process : account.processes) {
@@ -25,15 +20,15 @@ std::string processes_text(const Account& account) {
 }
 
 std::string allocated_text(const Account& account, std::uint64_t private_cached) {
-  const std::uint64_t allocated = add(account.live(), account.rounding_bytes);
-  const std::uint64_t counted = add(allocated, private_cached);
+  const std::uint64_t allocated = saturating_add(account.live(), account.rounding_bytes);
+  const std::uint64_t counted = saturating_add(allocated, private_cached);
   std::string out =
       "Of the allocated memory " + pytorch_size(counted) + " is allocated by PyTorch, ";
   if (private_cached > 0) {
     out += "with " + pytorch_size(private_cached) +
            " allocated in private pools (e.g., CUDA Graphs), ";
   }
-  return out + "and " + pytorch_size(subtract(account.reserved(), counted)) +
+  return out + "and " + pytorch_size(saturating_subtract(account.reserved(), counted)) +
          " is reserved by PyTorch but unallocated.";
 }
 
@@ -69,7 +64,7 @@ std::string hint(const Account& account, const PyTorchMessageOptions& options) {
   // Up to 2.13 the advice to turn it on was given even when it was on.
   if (!account.is_expandable || options.version < kPyTorch214) return advice(options.version);
   if (options.version < kPyTorch215) return "";
-  const std::uint64_t full = add(account.total_bytes, account.total_bytes / 8);
+  const std::uint64_t full = saturating_add(account.total_bytes, account.total_bytes / 8);
   const std::uint64_t reserve = options.expandable_reserve_bytes.value_or(full);
   const std::uint64_t asked = account.segment_asked_bytes;
   if (asked <= account.total_bytes && reserve < asked) return reserve_hint(reserve, asked);

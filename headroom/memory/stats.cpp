@@ -73,7 +73,7 @@ constexpr std::array<Metric, 9> kMetrics{{
     {&Statistics::inactive_split, "Non-releasable allocs", Unit::kCount},
 }};
 
-constexpr std::size_t kWidth = 75;
+constexpr std::size_t kSummaryWidth = 75;
 
 // The unit comes from `scale_by`, the `all` row of the same column, so that a column reads evenly.
 std::string cell(std::int64_t value, std::int64_t scale_by, Unit unit) {
@@ -160,8 +160,8 @@ std::map<std::string, std::int64_t> flatten(const Statistics& stats) {
 }
 
 std::string memory_summary(const Statistics& stats, int device_index, bool abbreviated) {
-  const std::string thick(kWidth, '=');
-  const std::string thin(kWidth, '-');
+  const std::string thick(kSummaryWidth, '=');
+  const std::string thin(kSummaryWidth, '-');
   std::vector<std::string> lines{
       thick,
       title_line(device_index),

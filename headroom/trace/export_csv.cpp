@@ -37,7 +37,7 @@ class Lines {
   fmt::memory_buffer buffer_;
 };
 
-std::string_view state_name(memory::BlockState state) {
+std::string_view csv_state(memory::BlockState state) {
   switch (state) {
     case memory::BlockState::kAllocated:
       return "active_allocated";
@@ -86,13 +86,8 @@ void add_segment(const Segment& segment, Lines& lines) {
               address,
               block.size_bytes,
               block.requested_bytes.value_or(block.size_bytes),
-              state_name(block.state));
+              csv_state(block.state));
   }
-}
-
-bool is_of(const Segment& segment, const DeviceTrace& device) {
-  return segment.device == device.device && segment.rank == device.rank &&
-         segment.is_host == device.is_host;
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ FormatResult<void> check_file_header(Bytes file) {
   return {};
 }
 
-struct FreeContext {
+struct FreeDecoder {
   void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
 };
 
@@ -191,7 +191,7 @@ class BlockWalker {
   bool is_anywhere_ = false;
   BlockHeader header_{};
   Bytes stored_;
-  std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
+  std::unique_ptr<ZSTD_DCtx, FreeDecoder> context_;
   std::vector<std::byte> raw_;
   std::string reason_;
   std::uint32_t damaged_number_ = 0;

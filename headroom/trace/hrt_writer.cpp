@@ -22,7 +22,7 @@ namespace {
 // Blocks of tables are closed from here on.
 constexpr std::size_t kBlockTargetBytes = std::size_t{1} << 20U;
 
-struct FreeContext {
+struct FreeEncoder {
   void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
 };
 
@@ -57,7 +57,7 @@ class Packer {
   }
 
   int level_;
-  std::unique_ptr<ZSTD_CCtx, FreeContext> context_;
+  std::unique_ptr<ZSTD_CCtx, FreeEncoder> context_;
   std::vector<std::byte> packed_;
 };
 

@@ -17,11 +17,6 @@ using internal::LargeSpace;
 using memory::BlockState;
 using memory::SegmentInfo;
 
-bool is_of(const Segment& segment, const DeviceTrace& device) {
-  return segment.device == device.device && segment.rank == device.rank &&
-         segment.is_host == device.is_host;
-}
-
 // The state, walked from the end of the recording to its beginning.
 class Undo {
  public:

@@ -128,6 +128,12 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
+// Whether a segment of a snapshot belongs to that history.
+[[nodiscard]] inline bool is_of(const Segment& segment, const DeviceTrace& device) noexcept {
+  return segment.device == device.device && segment.rank == device.rank &&
+         segment.is_host == device.is_host;
+}
+
 // A named moment: the start or the end of a scope of the program.
 struct Annotation {
   StringId name = 0;

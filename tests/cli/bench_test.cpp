@@ -32,8 +32,8 @@ using headroom::testing::run_process;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ProcessResult run(std::vector<std::string> arguments,
-                  std::map<std::string, std::string> environment = {}) {
+ProcessResult run_bench(std::vector<std::string> arguments,
+                        std::map<std::string, std::string> environment = {}) {
   environment.emplace("HEADROOM_CALLED_AS", "headroom");
   return run_process({.program = HEADROOM_BINARY,
                       .arguments = std::move(arguments),
@@ -283,18 +283,18 @@ TEST(BenchDevice, ShowsHandlesAndWhatWaits) {
 
 TEST(CliBench, MeasuresADevicesCalls) {
   const ProcessResult done =
-      run({"bench", "device", "--device", "meta", "--rounds", "1", "--json"});
+      run_bench({"bench", "device", "--device", "meta", "--rounds", "1", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["what"], "device");
   EXPECT_EQ(json["device"], "meta:0");
   EXPECT_TRUE(json["calls"].at(0)["loaded_us"].is_null());
-  EXPECT_EQ(run({"bench", "device", "--device", "cuda:99"}).exit_code, 1);
+  EXPECT_EQ(run_bench({"bench", "device", "--device", "cuda:99"}).exit_code, 1);
 }
 
 TEST(CliBench, MeasuresOnMetaByDefault) {
   const ProcessResult done =
-      run({"bench", "--threads", "1", "--rounds", "1", "--pairs", "200", "--json"});
+      run_bench({"bench", "--threads", "1", "--rounds", "1", "--pairs", "200", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["device"], "meta:0");
@@ -309,7 +309,7 @@ TEST(CliBench, MeasuresOnMetaByDefault) {
 }
 
 TEST(CliBench, MeasuresOnTheCpuWithItsSegments) {
-  const ProcessResult done = run(
+  const ProcessResult done = run_bench(
       {"bench", "alloc", "--device", "cpu", "--threads", "2", "--rounds", "1", "--pairs", "100"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("on cpu:0"));
@@ -317,15 +317,16 @@ TEST(CliBench, MeasuresOnTheCpuWithItsSegments) {
 }
 
 TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
-  const ProcessResult done = run({"bench", "alloc", "--device", "cuda:99"});
+  const ProcessResult done = run_bench({"bench", "alloc", "--device", "cuda:99"});
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_EQ(done.out, "");
   EXPECT_THAT(done.err, HasSubstr("headroom: cuda:99 does not exist: "));
   EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
   if (device::CudaDevice::count() == 0) {
-    EXPECT_THAT(run({"bench", "--device", "cuda"}).err, HasSubstr(device::CudaDevice::why_none()));
+    EXPECT_THAT(run_bench({"bench", "--device", "cuda"}).err,
+                HasSubstr(device::CudaDevice::why_none()));
   }
-  EXPECT_EQ(run({"bench", "--device", "tpu"}).exit_code, 2);
+  EXPECT_EQ(run_bench({"bench", "--device", "tpu"}).exit_code, 2);
 }
 
 }  // namespace

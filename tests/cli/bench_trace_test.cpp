@@ -17,11 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Progress kSilent = [](std::string_view) {};
+const Progress kQuiet = [](std::string_view) {};
 
 TEST(BenchTrace, MeasuresEveryRecorderBesideNone) {
   const TraceBench bench = bench_trace(
-      {.file = HEADROOM_SAMPLES "/leak_loss.pickle.zst", .rounds = 1, .pairs = 20}, kSilent);
+      {.file = HEADROOM_SAMPLES "/leak_loss.pickle.zst", .rounds = 1, .pairs = 20}, kQuiet);
   std::vector<std::string> names;
   for (const RecordingCost& cost : bench.recording) {
     names.push_back(cost.name);
@@ -42,7 +42,7 @@ TEST(BenchTrace, MeasuresEveryRecorderBesideNone) {
 }
 
 TEST(BenchTrace, RefusesWhatPythonCannotRead) {
-  EXPECT_THROW((void)bench_trace({.file = "/no/such/file", .rounds = 1, .pairs = 1}, kSilent),
+  EXPECT_THROW((void)bench_trace({.file = "/no/such/file", .rounds = 1, .pairs = 1}, kQuiet),
                Error);
 }
 

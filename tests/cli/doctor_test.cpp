@@ -30,7 +30,6 @@ using headroom::testing::expect_golden;
 using headroom::testing::ProcessResult;
 using headroom::testing::run_process;
 using headroom::testing::schema_mismatches;
-using nlohmann::json;
 
 constexpr const char* kSamples = HEADROOM_SOURCE_DIR "/samples/";
 constexpr const char* kMessage =
@@ -56,10 +55,10 @@ trace::Trace recorded(const char* name) {
 
 void expect_schema(const std::string& text) {
   std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/doctor.schema.json");
-  EXPECT_THAT(schema_mismatches(json::parse(in), json::parse(text)), IsEmpty());
+  EXPECT_THAT(schema_mismatches(nlohmann::json::parse(in), nlohmann::json::parse(text)), IsEmpty());
 }
 
-void expect_adds_up(const json& account) {
+void expect_adds_up(const nlohmann::json& account) {
   std::uint64_t sum = 0;
   for (const auto& [name, line] : account["lines"].items()) sum += line.get<std::uint64_t>();
   EXPECT_EQ(sum, account["total_bytes"].get<std::uint64_t>());
@@ -78,7 +77,7 @@ TEST(DoctorCommand, FindsTheLeakOfTheSample) {
   const std::string text = doctor_json(patients);
   expect_golden("doctor/leak_loss.json", text);
   expect_schema(text);
-  const json answer = json::parse(text);
+  const nlohmann::json answer = nlohmann::json::parse(text);
   EXPECT_EQ(answer["verdict"], "leak");
   EXPECT_EQ(answer["findings"][0]["kind"], "leak");
   EXPECT_EQ(answer["findings"][0]["bytes"], 9'437'184);  // the input and eight outputs, 1 MiB each
@@ -101,7 +100,7 @@ TEST(DoctorCommand, CallsPlainTrainingHealthy) {
 
 TEST(DoctorCommand, ProvesASettingAgainstFragmentation) {
   const auto patients = patients_of(recorded("gnn_sampled"));
-  const json answer = json::parse(doctor_json(patients));
+  const nlohmann::json answer = nlohmann::json::parse(doctor_json(patients));
   expect_schema(answer.dump());
   expect_adds_up(answer["account"]);
   EXPECT_EQ(answer["verdict"], "fragmentation");
@@ -117,7 +116,7 @@ TEST(DoctorCommand, ShowsTheWorstOfSeveral) {
   const std::string text = draw_doctor(patients, {});
   EXPECT_THAT(text, HasSubstr("healthy"));
   EXPECT_THAT(text, HasSubstr("\nleak: "));
-  EXPECT_EQ(json::parse(doctor_json(patients))["devices"].size(), 2U);
+  EXPECT_EQ(nlohmann::json::parse(doctor_json(patients))["devices"].size(), 2U);
 }
 
 TEST(DoctorCommand, ExplainsAPastedMessage) {
@@ -126,7 +125,7 @@ TEST(DoctorCommand, ExplainsAPastedMessage) {
   expect_golden("doctor/message.txt", draw_message(*message, {}));
   const std::string text = message_json(*message);
   expect_schema(text);
-  const json answer = json::parse(text);
+  const nlohmann::json answer = nlohmann::json::parse(text);
   EXPECT_EQ(answer["verdict"], "fragmentation");
   expect_adds_up(answer["account"]);
 }

@@ -33,7 +33,7 @@ TraceFile file_of(trace::Trace trace) {
   return {.trace = std::move(trace), .is_packed = true, .file_bytes = 3210};
 }
 TraceFile small() { return file_of(trace::testing::small_trace()); }
-TraceFile recorded(const char* name) {
+TraceFile recorded_file(const char* name) {
   return file_of(trace::testing::trace_of(trace::testing::recording(name)));
 }
 
@@ -65,7 +65,7 @@ nlohmann::json json_of(const TraceFile& file, const InfoQuestion& question = kQu
   return nlohmann::json::parse(info_json(look_into(file, question), question));
 }
 
-nlohmann::json schema() {
+nlohmann::json info_schema() {
   std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/info.schema.json");
   return nlohmann::json::parse(in);
 }
@@ -76,7 +76,7 @@ TEST(InfoGolden, ASmallRecording) {
 }
 
 TEST(InfoGolden, TheEndOfAHistory) {
-  expect_golden("info/partial.txt", drawn(recorded("gpt2_partial")));
+  expect_golden("info/partial.txt", drawn(recorded_file("gpt2_partial")));
 }
 
 TEST(InfoGolden, SeveralDevices) { expect_golden("info/rich.txt", drawn(rich())); }
@@ -91,7 +91,7 @@ TEST(InfoGolden, WithoutUnicode) {
 
 TEST(InfoView, StaysWithinTheTerminal) {
   for (int width = 60; width < 140; width += 3) {
-    for (const TraceFile& file : {small(), recorded("gpt2_partial"), rich()}) {
+    for (const TraceFile& file : {small(), recorded_file("gpt2_partial"), rich()}) {
       const std::string text = drawn(file, {.out = {.width = width}});
       for (std::size_t start = 0; start < text.size();) {
         const std::size_t end = text.find('\n', start);
@@ -113,7 +113,7 @@ TEST(InfoView, ShowsNoByteOfUnicodeWhereThereIsNone) {
 
 TEST(InfoView, OfNothingSaysWhatToDo) {
   EXPECT_THAT(drawn({}), HasSubstr("_record_memory_history()"));
-  EXPECT_THAT(schema_mismatches(schema(), json_of({})), IsEmpty());
+  EXPECT_THAT(schema_mismatches(info_schema(), json_of({})), IsEmpty());
 }
 
 TEST(InfoView, OfAStateHasNoHistory) {
@@ -136,8 +136,8 @@ TEST(InfoView, NamesAreShownWithoutTheirControlCharacters) {
 }
 
 TEST(InfoJson, IsWhatTheSchemaSays) {
-  for (const TraceFile& file : {small(), rich(), recorded("leak_loss")}) {
-    EXPECT_THAT(schema_mismatches(schema(), json_of(file)), IsEmpty());
+  for (const TraceFile& file : {small(), rich(), recorded_file("leak_loss")}) {
+    EXPECT_THAT(schema_mismatches(info_schema(), json_of(file)), IsEmpty());
   }
 }
 

@@ -34,7 +34,7 @@ using trace::testing::trace_of;
 
 const char* const kSample = HEADROOM_SOURCE_DIR "/samples/leak_loss.pickle.zst";
 
-ProcessResult run(std::vector<std::string> arguments) {
+ProcessResult run_replay(std::vector<std::string> arguments) {
   headroom::testing::ProcessOptions options;
   options.program = HEADROOM_BINARY;
   options.arguments = std::move(arguments);
@@ -42,7 +42,7 @@ ProcessResult run(std::vector<std::string> arguments) {
   return headroom::testing::run_process(options);
 }
 
-nlohmann::json schema() {
+nlohmann::json replay_schema() {
   std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/replay.schema.json");
   return nlohmann::json::parse(in);
 }
@@ -97,10 +97,10 @@ TEST(Replay, JsonIsAsDocumented) {
     const trace::Trace trace = trace_of(recording(name));
     ReplayQuestion question{.verifies = true};
     const auto plain = nlohmann::json::parse(replay_json(replay_all(trace, question, {})));
-    EXPECT_THAT(schema_mismatches(schema(), plain), IsEmpty()) << name;
+    EXPECT_THAT(schema_mismatches(replay_schema(), plain), IsEmpty()) << name;
     question = {.policies = policies({"pytorch:default"}), .limit_bytes = 300_MiB};
     const auto failed = nlohmann::json::parse(replay_json(replay_all(trace, question, {})));
-    EXPECT_THAT(schema_mismatches(schema(), failed), IsEmpty()) << name;
+    EXPECT_THAT(schema_mismatches(replay_schema(), failed), IsEmpty()) << name;
   }
 }
 
@@ -117,22 +117,23 @@ TEST(Replay, ExitsByWhatItFound) {
 }
 
 TEST(Replay, FromOutside) {
-  const ProcessResult done = run({"replay", kSample, "--verify", "--policy", "pytorch", "--json"});
+  const ProcessResult done =
+      run_replay({"replay", kSample, "--verify", "--policy", "pytorch", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
-  EXPECT_THAT(schema_mismatches(schema(), json), IsEmpty());
+  EXPECT_THAT(schema_mismatches(replay_schema(), json), IsEmpty());
   const auto& result = json.at("results").at(0);
   EXPECT_EQ(result.at("address_mismatches"), 0);
   EXPECT_EQ(result.at("segment_mismatches"), 0);
   EXPECT_EQ(result.at("peak_reserved"), 346'030'080);
   EXPECT_EQ(result.at("policy"), "pytorch");
-  EXPECT_THAT(run({"replay", kSample}).out, HasSubstr("Next: headroom replay"));
+  EXPECT_THAT(run_replay({"replay", kSample}).out, HasSubstr("Next: headroom replay"));
 }
 
 TEST(Replay, CommandLinesThatAreWrong) {
   const auto complains = [](std::vector<std::string> arguments, const char* part) {
     arguments.insert(arguments.begin(), {"replay", kSample});
-    const ProcessResult done = run(arguments);
+    const ProcessResult done = run_replay(arguments);
     EXPECT_EQ(done.exit_code, 2) << done.err;
     EXPECT_EQ(done.out, "");
     EXPECT_EQ(std::ranges::count(done.err, '\n'), 1) << done.err;
@@ -152,7 +153,8 @@ TEST(Replay, CommandLinesThatAreWrong) {
 
 TEST(Replay, WritesItsDecisions) {
   const auto path = std::filesystem::path(::testing::TempDir()) / "headroom-decisions.csv";
-  const ProcessResult done = run({"replay", kSample, "--policy", "pytorch", "-o", path.string()});
+  const ProcessResult done =
+      run_replay({"replay", kSample, "--policy", "pytorch", "-o", path.string()});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   std::ifstream file(path);
   std::string header;
@@ -174,7 +176,7 @@ TEST(Replay, ARecordingWithoutAHistoryIsAnError) {
 }
 
 TEST(BenchReplay, MeasuresTheSamples) {
-  const ProcessResult done = run({"bench", "replay", kSample, "--rounds", "1", "--json"});
+  const ProcessResult done = run_replay({"bench", "replay", kSample, "--rounds", "1", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json.at("what"), "replay");

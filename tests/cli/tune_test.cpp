@@ -103,7 +103,7 @@ TuneReport now_it_fits() {
   return report;
 }
 
-nlohmann::json schema() {
+nlohmann::json tune_schema() {
   std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/tune.schema.json");
   return nlohmann::json::parse(in);
 }
@@ -152,7 +152,8 @@ TEST(TuneView, QuotesWhatAShellWouldRead) {
 
 TEST(TuneJson, IsWhatTheSchemaSays) {
   for (const TuneReport& report : {found(), nothing_to_change(), nothing_fits(), now_it_fits()}) {
-    EXPECT_THAT(schema_mismatches(schema(), nlohmann::json::parse(tune_json(report))), IsEmpty());
+    EXPECT_THAT(schema_mismatches(tune_schema(), nlohmann::json::parse(tune_json(report))),
+                IsEmpty());
   }
 }
 
@@ -186,7 +187,7 @@ TEST_F(TuneCommand, FindsASetting) {
   const ProcessResult done = run({"tune", snapshot_, "--json"});
   EXPECT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
-  EXPECT_THAT(schema_mismatches(schema(), json), IsEmpty());
+  EXPECT_THAT(schema_mismatches(tune_schema(), json), IsEmpty());
   EXPECT_EQ(json["current"]["peak_reserved"], 778'043'392);
   EXPECT_LT(json["best"]["peak_reserved"], 400'000'000);
   EXPECT_EQ(json["best"]["fits"], true);

@@ -9,22 +9,22 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/internal/cpu_areas.h"
 
+#include "tests/device/small_device.h"
+
 namespace headroom::device {
 namespace {
 
-std::unique_ptr<CpuDevice> small_device() {
+std::unique_ptr<CpuDevice> plain_device() {
   return CpuDevice::create({.capacity_bytes = 16_MiB, .granularity_bytes = 64_KiB});
 }
 
 #if defined(__SANITIZE_ADDRESS__)
 
-constexpr StreamId kDefault = StreamId::kDefault;
-
 class CpuBlocks : public ::testing::Test {
  protected:
   CpuBlocks() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
-  std::unique_ptr<CpuDevice> device_ = small_device();
+  std::unique_ptr<CpuDevice> device_ = plain_device();
   DeviceAddress block_ = device_->allocate_segment(1_MiB).value();
   char* byte_ = static_cast<char*>(internal::to_pointer(block_));
 };
@@ -82,7 +82,7 @@ TEST_F(CpuBlocks, ABlockOfAReleasedStreamMayStillBeAllocated) {
 #else
 
 TEST(CpuBlocks, AreNotTrackedWithoutAddressSanitizer) {
-  EXPECT_FALSE(small_device()->tracks_blocks());
+  EXPECT_FALSE(plain_device()->tracks_blocks());
 }
 
 #endif

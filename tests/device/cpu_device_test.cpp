@@ -12,19 +12,13 @@
 #include "headroom/device/internal/cpu_areas.h"
 #include "headroom/device/internal/cpu_machine.h"
 
+#include "tests/device/small_device.h"
+
 namespace headroom::device {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr std::uint64_t kCapacity = 16_MiB;
-constexpr std::uint64_t kPage = 64_KiB;
-constexpr StreamId kDefault = StreamId::kDefault;
-
-std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = kCapacity) {
-  return CpuDevice::create({.capacity_bytes = capacity_bytes, .granularity_bytes = kPage});
-}
 
 unsigned char* at(DeviceAddress address) {
   return static_cast<unsigned char*>(internal::to_pointer(address));

@@ -18,11 +18,10 @@
 #include "headroom/device/internal/cpu_areas.h"
 #include "headroom/device/registry.h"
 
+#include "tests/device/small_device.h"
+
 namespace headroom::device {
 namespace {
-
-constexpr std::uint64_t kPage = 64_KiB;
-constexpr StreamId kDefault = StreamId::kDefault;
 
 // Runs `body` in a child; true when it returned true there. A child that hangs is ended.
 bool is_true_in_child(const std::function<bool()>& body) {

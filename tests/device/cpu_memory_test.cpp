@@ -14,17 +14,12 @@
 #include "headroom/device/internal/cpu_areas.h"
 #include "headroom/device/internal/cpu_memory_file.h"
 
+#include "tests/device/small_device.h"
+
 namespace headroom::device {
 namespace {
 
 using internal::to_pointer;
-
-constexpr std::uint64_t kCapacity = 16_MiB;
-constexpr std::uint64_t kPage = 64_KiB;
-
-std::unique_ptr<CpuDevice> small_device(std::uint64_t capacity_bytes = kCapacity) {
-  return CpuDevice::create({.capacity_bytes = capacity_bytes, .granularity_bytes = kPage});
-}
 
 // Volatile, because a compiler takes it for granted that two addresses are two places.
 volatile std::uint64_t& word(DeviceAddress address) {

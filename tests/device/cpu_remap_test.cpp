@@ -12,14 +12,13 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/internal/cpu_areas.h"
 
+#include "tests/device/small_device.h"
 #include "tests/support/seed.h"
 
 namespace headroom::device {
 namespace {
 
 using internal::to_pointer;
-
-constexpr std::uint64_t kPage = 64_KiB;
 
 // Sanitizers make each step some ten times slower and learn nothing from the last ones.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

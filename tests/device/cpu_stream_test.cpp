@@ -12,6 +12,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
 
+#include "tests/device/small_device.h"
 #include "tests/support/stream_gate.h"
 
 namespace headroom::device {
@@ -19,9 +20,7 @@ namespace {
 
 using headroom::testing::StreamGate;
 
-constexpr StreamId kDefault = StreamId::kDefault;
-
-std::unique_ptr<CpuDevice> small_device(int index = 0) {
+std::unique_ptr<CpuDevice> numbered_device(int index = 0) {
   return CpuDevice::create({.index = index, .capacity_bytes = 16_MiB, .granularity_bytes = 64_KiB});
 }
 
@@ -33,7 +32,7 @@ struct Copied {
 };
 
 TEST(CpuStream, AMissingWaitShowsAsWrongData) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto memory = device->allocate_segment(4096).value();
   ASSERT_TRUE(device->fill(memory, 1, 4096, kDefault));
   const auto writer = device->create_stream().value();
@@ -49,7 +48,7 @@ TEST(CpuStream, AMissingWaitShowsAsWrongData) {
 }
 
 TEST(CpuStream, AWaitForTheEventMakesItRight) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto memory = device->allocate_segment(4096).value();
   ASSERT_TRUE(device->fill(memory, 1, 4096, kDefault));
   const auto writer = device->create_stream().value();
@@ -67,7 +66,7 @@ TEST(CpuStream, AWaitForTheEventMakesItRight) {
 }
 
 TEST(CpuStream, TheDefaultStreamRunsOnTheCallersThread) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   std::thread::id ran_on;
   ASSERT_TRUE(device->enqueue_host(kDefault,
                                    {.run =
@@ -83,7 +82,7 @@ TEST(CpuStream, TheDefaultStreamRunsOnTheCallersThread) {
 }
 
 TEST(CpuStream, TheDefaultStreamWaitsInline) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto memory = device->allocate_segment(4096).value();
   const auto stream = device->create_stream().value();
   StreamGate gate(*device, stream);
@@ -101,7 +100,7 @@ TEST(CpuStream, TheDefaultStreamWaitsInline) {
 }
 
 TEST(CpuStream, AnEventIsCompleteWhenItsWorkIs) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto stream = device->create_stream().value();
   const auto before = device->record_event(stream).value();
   StreamGate gate(*device, stream);
@@ -116,7 +115,7 @@ TEST(CpuStream, AnEventIsCompleteWhenItsWorkIs) {
 }
 
 TEST(CpuStream, TasksOfAStreamRunInOrder) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto stream = device->create_stream().value();
   struct Step {
     std::vector<int>* order;
@@ -141,7 +140,7 @@ TEST(CpuStream, TasksOfAStreamRunInOrder) {
 }
 
 TEST(CpuStream, AReleasedStreamFinishesItsWorkAndTakesNoMore) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto memory = device->allocate_segment(4096).value();
   const auto stream = device->create_stream().value();
   StreamGate gate(*device, stream);
@@ -172,8 +171,8 @@ TEST(CpuStream, AReleasedStreamFinishesItsWorkAndTakesNoMore) {
 }
 
 TEST(CpuStream, StreamsAndEventsOfAnotherDeviceAreUnknown) {
-  const auto one = small_device(0);
-  const auto two = small_device(1);
+  const auto one = numbered_device(0);
+  const auto two = numbered_device(1);
   const auto stream = one->create_stream().value();
   const auto event = one->record_event(stream).value();
   const auto memory = two->allocate_segment(512).value();
@@ -190,7 +189,7 @@ TEST(CpuStream, StreamsAndEventsOfAnotherDeviceAreUnknown) {
 }
 
 TEST(CpuStream, ANumberFromOutsideIsOneStream) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto stream = device->adopt_stream(0xABCD).value();
   EXPECT_EQ(device->adopt_stream(0xABCD).value(), stream);
   EXPECT_NE(device->adopt_stream(0xABCE).value(), stream);
@@ -200,7 +199,7 @@ TEST(CpuStream, ANumberFromOutsideIsOneStream) {
 }
 
 TEST(CpuStream, AFreedSegmentStaysUntilQueuedWorkHasPassedIt) {
-  const auto device = small_device();
+  const auto device = numbered_device();
   const auto stream = device->create_stream().value();
   const auto memory = device->allocate_segment(4_MiB).value();
   StreamGate gate(*device, stream);
@@ -220,7 +219,7 @@ TEST(CpuStream, ATaskMayFreeAndReleaseAndRecord) {
     bool is_fine = false;
     StatusCode wait = StatusCode::kFailed;
   };
-  const auto device = small_device();
+  const auto device = numbered_device();
   Shared shared{.device = device.get(),
                 .stream = device->create_stream().value(),
                 .memory = device->allocate_segment(4096).value()};
@@ -248,7 +247,7 @@ TEST(CpuStream, ATaskMayFreeAndReleaseAndRecord) {
 TEST(CpuStream, DestroyingTheDeviceRunsWhatIsQueued) {
   std::atomic<int> ran{0};
   {
-    const auto device = small_device();
+    const auto device = numbered_device();
     const auto one = device->create_stream().value();
     const auto two = device->create_stream().value();
     const auto count = [](void* data) noexcept {

@@ -17,6 +17,7 @@
 #include "headroom/base/env.h"
 #include "headroom/device/cpu/cpu_device.h"
 
+#include "tests/device/small_device.h"
 #include "tests/support/seed.h"
 
 namespace headroom::device {
@@ -24,7 +25,6 @@ namespace {
 
 constexpr int kThreads = 16;
 constexpr int kStreams = 8;
-constexpr std::uint64_t kPage = 64_KiB;
 constexpr std::uint64_t kBytes = 16_KiB;
 
 struct Shared {

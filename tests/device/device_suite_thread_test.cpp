@@ -18,7 +18,7 @@ namespace {
 
 using testing::worked;
 
-constexpr int kThreads = 8;
+constexpr int kSuiteThreads = 8;
 constexpr int kRounds = 60;
 
 class DeviceThreads : public testing::DeviceFixture {
@@ -29,7 +29,7 @@ class DeviceThreads : public testing::DeviceFixture {
     std::atomic<bool> go = false;
     {
       std::vector<std::jthread> threads;
-      for (int i = 0; i < kThreads; ++i) {
+      for (int i = 0; i < kSuiteThreads; ++i) {
         threads.emplace_back([&go, &body, i] {
           go.wait(false);
           body(i);
@@ -86,7 +86,7 @@ TEST_P(DeviceThreads, MappingsOfThreadsAreApart) {
   const std::uint64_t before = free_bytes();
   std::atomic<int> wrong = 0;
   // One reservation for all, a slice for each.
-  const DeviceAddress range = device.reserve_addresses(4 * kThreads * page).value();
+  const DeviceAddress range = device.reserve_addresses(4 * kSuiteThreads * page).value();
   run_threads([&](int thread) {
     const DeviceAddress slice = range + static_cast<std::uint64_t>(4 * thread) * page;
     for (int round = 0; round < kRounds; ++round) {
@@ -133,7 +133,7 @@ TEST_P(DeviceThreads, StreamsAndEventsCrossThreads) {
   });
   for (const StreamId stream : streams) EXPECT_TRUE(worked(device.synchronize_stream(stream)));
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(ran, std::uint64_t{kThreads} * kRounds);
+  EXPECT_EQ(ran, std::uint64_t{kSuiteThreads} * kRounds);
 }
 
 // All threads pull at the same capacity: some are refused, none gets what another has.

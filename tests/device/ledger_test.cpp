@@ -7,10 +7,11 @@
 
 #include "headroom/base/bytes.h"
 
+#include "tests/device/small_device.h"
+
 namespace headroom::device::internal {
 namespace {
 
-constexpr std::uint64_t kPage = 64_KiB;
 constexpr DeviceAddress kBase = 1_GiB;
 
 Ledger small_ledger() {

@@ -15,7 +15,7 @@
 namespace headroom::device {
 namespace {
 
-constexpr std::uint64_t kPage = 2_MiB;
+constexpr std::uint64_t kMetaPage = 2_MiB;
 
 std::string broken(const MetaDevice& device) { return device.check_invariants().value_or(""); }
 
@@ -271,16 +271,16 @@ MetaState some_state() {
   return {.segments = {{2_TiB, 20_MiB}, {3_TiB, 512}},
           .reservations = {{.address = 4_TiB,
                             .size_bytes = 32_MiB,
-                            .pages = {{4_TiB + 2 * kPage, kPage, PageHandle{7}},
-                                      {4_TiB + 6 * kPage, 2 * kPage, PageHandle{9}, true}}},
+                            .pages = {{4_TiB + 2 * kMetaPage, kMetaPage, PageHandle{7}},
+                                      {4_TiB + 6 * kMetaPage, 2 * kMetaPage, PageHandle{9}, true}}},
                            {.address = 5_TiB,
                             .size_bytes = 8_MiB,
-                            .pages = {{5_TiB, kPage, PageHandle{7}},
-                                      {5_TiB + kPage, kPage, PageHandle::kNone}}}},
-          .unmapped_pages = {{4 * kPage, PageHandle{11}}},
+                            .pages = {{5_TiB, kMetaPage, PageHandle{7}},
+                                      {5_TiB + kMetaPage, kMetaPage, PageHandle::kNone}}}},
+          .unmapped_pages = {{4 * kMetaPage, PageHandle{11}}},
           .streams = {StreamId{0x1000}, StreamId{0x2000}}};
 }
-constexpr std::uint64_t kSomeStateBytes = 20_MiB + 512 + (1 + 2 + 1 + 4) * kPage;
+constexpr std::uint64_t kSomeStateBytes = 20_MiB + 512 + (1 + 2 + 1 + 4) * kMetaPage;
 
 // Everything but the names of handles, which are new after a restore.
 std::string print(const MetaState& state) {
@@ -311,21 +311,21 @@ TEST(MetaDevice, RestoresAState) {
   const auto device = MetaDevice::create({.capacity_bytes = kSomeStateBytes});
   const auto restored = device->restore(some_state()).value();
   ASSERT_EQ(restored.size(), 5U);
-  EXPECT_EQ(restored[0].address, 4_TiB + 2 * kPage);
+  EXPECT_EQ(restored[0].address, 4_TiB + 2 * kMetaPage);
   EXPECT_EQ(restored[0].handle, restored[2].handle) << "an alias";
   EXPECT_EQ(restored[4].address, 0U);
   EXPECT_EQ(broken(*device), "");
   EXPECT_EQ(device->memory_info().value().free_bytes, 0U);
   EXPECT_TRUE(device->synchronize_stream(StreamId{0x2000}));
-  EXPECT_TRUE(device->owns_range(5_TiB, 2 * kPage));
+  EXPECT_TRUE(device->owns_range(5_TiB, 2 * kMetaPage));
 
   EXPECT_EQ(device->release_pages(restored[1].handle).error(), StatusCode::kUnknownHandle)
       << "it was released before";
   ASSERT_TRUE(device->unmap_pages(4_TiB, 32_MiB));
-  EXPECT_EQ(device->memory_info().value().free_bytes, 2 * kPage);
-  ASSERT_TRUE(device->unmap_pages(5_TiB, kPage));
+  EXPECT_EQ(device->memory_info().value().free_bytes, 2 * kMetaPage);
+  ASSERT_TRUE(device->unmap_pages(5_TiB, kMetaPage));
   ASSERT_TRUE(device->release_pages(restored[2].handle));
-  EXPECT_EQ(device->memory_info().value().free_bytes, 3 * kPage);
+  EXPECT_EQ(device->memory_info().value().free_bytes, 3 * kMetaPage);
   ASSERT_TRUE(device->free_segment(3_TiB));
   EXPECT_EQ(broken(*device), "");
 }
@@ -345,11 +345,11 @@ TEST(MetaDevice, StateAndRestoreAreARoundTrip) {
 TEST(MetaDevice, RefusesAStateThatCannotBeAndStaysEmpty) {
   const auto reservation = [](std::uint64_t offset, std::uint64_t size, PageHandle handle = {}) {
     return MetaState{.reservations = {{.address = 4_TiB,
-                                       .size_bytes = 8 * kPage,
-                                       .pages = {{4_TiB + kPage, 2 * kPage, PageHandle{3}},
+                                       .size_bytes = 8 * kMetaPage,
+                                       .pages = {{4_TiB + kMetaPage, 2 * kMetaPage, PageHandle{3}},
                                                  {4_TiB + offset, size, handle}}}}};
   };
-  MetaState released_alias = reservation(5 * kPage, 2 * kPage, PageHandle{3});
+  MetaState released_alias = reservation(5 * kMetaPage, 2 * kMetaPage, PageHandle{3});
   released_alias.reservations[0].pages[1].is_released = true;
   const struct {
     const char* what;
@@ -362,22 +362,26 @@ TEST(MetaDevice, RefusesAStateThatCannotBeAndStaysEmpty) {
       {"absurd size", {.segments = {{1_TiB, kAbsurdSize}}}, StatusCode::kInvalidArgument},
       {"odd segment", {.segments = {{1_TiB + 8, 8}}}, StatusCode::kInvalidArgument},
       {"at null", {.segments = {{0, 8}}}, StatusCode::kInvalidArgument},
-      {"odd range", {.reservations = {{1_TiB + 512, kPage}}}, StatusCode::kInvalidArgument},
+      {"odd range", {.reservations = {{1_TiB + 512, kMetaPage}}}, StatusCode::kInvalidArgument},
       {"odd range size", {.reservations = {{1_TiB, 512}}}, StatusCode::kInvalidArgument},
       {"endless range", {.reservations = {{1_TiB, 129_TiB}}}, StatusCode::kOutOfAddressSpace},
       {"segment in range",
-       {.segments = {{1_TiB, 8}}, .reservations = {{1_TiB, kPage}}},
+       {.segments = {{1_TiB, 8}}, .reservations = {{1_TiB, kMetaPage}}},
        StatusCode::kInvalidArgument},
-      {"overlapping pages", reservation(2 * kPage, kPage), StatusCode::kInvalidArgument},
-      {"pages past the end", reservation(7 * kPage, 2 * kPage), StatusCode::kInvalidArgument},
-      {"pages outside", reservation(8 * kPage, kPage), StatusCode::kInvalidArgument},
-      {"pages before", reservation(-kPage, kPage), StatusCode::kInvalidArgument},
-      {"odd pages", reservation(5 * kPage + 8, kPage), StatusCode::kInvalidArgument},
-      {"odd page size", reservation(5 * kPage, 8), StatusCode::kInvalidArgument},
-      {"another size", reservation(5 * kPage, kPage, PageHandle{3}), StatusCode::kInvalidArgument},
+      {"overlapping pages", reservation(2 * kMetaPage, kMetaPage), StatusCode::kInvalidArgument},
+      {"pages past the end",
+       reservation(7 * kMetaPage, 2 * kMetaPage),
+       StatusCode::kInvalidArgument},
+      {"pages outside", reservation(8 * kMetaPage, kMetaPage), StatusCode::kInvalidArgument},
+      {"pages before", reservation(-kMetaPage, kMetaPage), StatusCode::kInvalidArgument},
+      {"odd pages", reservation(5 * kMetaPage + 8, kMetaPage), StatusCode::kInvalidArgument},
+      {"odd page size", reservation(5 * kMetaPage, 8), StatusCode::kInvalidArgument},
+      {"another size",
+       reservation(5 * kMetaPage, kMetaPage, PageHandle{3}),
+       StatusCode::kInvalidArgument},
       {"released alias", released_alias, StatusCode::kInvalidArgument},
       {"unmapped twice",
-       {.unmapped_pages = {{kPage, PageHandle{3}}, {kPage, PageHandle{3}}}},
+       {.unmapped_pages = {{kMetaPage, PageHandle{3}}, {kMetaPage, PageHandle{3}}}},
        StatusCode::kInvalidArgument},
       {"unmapped size", {.unmapped_pages = {{8}}}, StatusCode::kInvalidArgument},
   };

@@ -30,12 +30,12 @@ TEST(AnnotationThreads, AContextCanBeCarriedToAnotherThread) {
 }
 
 TEST(AnnotationThreads, ThreadsAgreeOnIds) {
-  constexpr std::size_t kThreads = 8;
+  constexpr std::size_t kScopeThreads = 8;
   constexpr std::size_t kNames = 200;
-  std::array<std::vector<AnnotationId>, kThreads> ids;
+  std::array<std::vector<AnnotationId>, kScopeThreads> ids;
   {
     std::vector<std::jthread> threads;
-    threads.reserve(kThreads);
+    threads.reserve(kScopeThreads);
     for (std::vector<AnnotationId>& mine : ids) {
       threads.emplace_back([&mine] {
         for (std::size_t i = 0; i < kNames; ++i) {

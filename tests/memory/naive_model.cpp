@@ -8,13 +8,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 
-std::uint64_t up_to_multiple(std::uint64_t n, std::uint64_t step) {
-  return (n + step - 1) / step * step;
-}
-
-std::int64_t negative(std::uint64_t n) { return -static_cast<std::int64_t>(n); }
-std::int64_t positive(std::uint64_t n) { return static_cast<std::int64_t>(n); }
-
 }  // namespace
 
 // --- Sizes ---------------------------------------------------------------------------------------

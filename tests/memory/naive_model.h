@@ -20,6 +20,13 @@
 
 namespace headroom::memory::testing {
 
+inline std::uint64_t up_to_multiple(std::uint64_t n, std::uint64_t step) {
+  return (n + step - 1) / step * step;
+}
+
+inline std::int64_t negative(std::uint64_t n) { return -static_cast<std::int64_t>(n); }
+inline std::int64_t positive(std::uint64_t n) { return static_cast<std::int64_t>(n); }
+
 // One quantity of the model's own statistics: current, peak and what came and went.
 struct ModelStat {
   std::int64_t current = 0;

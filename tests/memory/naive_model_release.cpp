@@ -4,17 +4,6 @@
 #include "tests/memory/naive_model.h"
 
 namespace headroom::memory::testing {
-namespace {
-
-std::uint64_t up_to_multiple(std::uint64_t n, std::uint64_t step) {
-  return (n + step - 1) / step * step;
-}
-
-std::int64_t negative(std::uint64_t n) { return -static_cast<std::int64_t>(n); }
-std::int64_t positive(std::uint64_t n) { return static_cast<std::int64_t>(n); }
-
-}  // namespace
-
 // --- Freeing -------------------------------------------------------------------------------------
 
 bool NaiveModel::free(DeviceAddress address) {

@@ -6,7 +6,7 @@ namespace headroom::memory {
 namespace {
 
 // The card of a message found in the wild; its sizes, to the two decimals it prints.
-Account example() {
+Account example_account() {
   Account account{.device = {device::DeviceKind::kCuda, 0},
                   .total_bytes = 8_GiB,
                   .rounding_bytes = 1_MiB,
@@ -47,7 +47,7 @@ constexpr const char* kAdvice211 =
 std::string with(const char* advice) { return std::string(kStart) + kAllocated + advice; }
 
 TEST(PyTorchMessage, FollowsTheVersion) {
-  const Account account = example();
+  const Account account = example_account();
   EXPECT_EQ(pytorch_message(account, {.version = kPyTorch29}), with(kAdvice29));
   EXPECT_EQ(pytorch_message(account, {.version = kPyTorch210}), with(kAdvice210));
   EXPECT_EQ(pytorch_message(account, {.version = kPyTorch211}), with(kAdvice211));
@@ -56,7 +56,7 @@ TEST(PyTorchMessage, FollowsTheVersion) {
 }
 
 TEST(PyTorchMessage, NamesTheLimitAndPrivatePools) {
-  Account account = example();
+  Account account = example_account();
   account.device.index = 3;
   account.processes.clear();
   account.limit_bytes = 5_GiB;
@@ -70,7 +70,7 @@ TEST(PyTorchMessage, NamesTheLimitAndPrivatePools) {
 }
 
 TEST(PyTorchMessage, WithExpandableSegmentsTheAdviceChanges) {
-  Account account = example();
+  Account account = example_account();
   account.is_expandable = true;
   EXPECT_EQ(pytorch_message(account, {.version = kPyTorch213}), with(kAdvice211));
   EXPECT_EQ(pytorch_message(account, {.version = kPyTorch214}), with(""));
@@ -84,7 +84,7 @@ TEST(PyTorchMessage, WithExpandableSegmentsTheAdviceChanges) {
 }
 
 TEST(PyTorchMessage, ARequestPastTheReservationIsToldSo) {
-  Account account = example();
+  Account account = example_account();
   account.is_expandable = true;
   const PyTorchMessageOptions options{.version = kPyTorch215, .expandable_reserve_bytes = 512_MiB};
   EXPECT_EQ(pytorch_message(account, options),

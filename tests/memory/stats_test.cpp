@@ -157,7 +157,7 @@ TEST(Flatten, GivesEachKeyItsValue) {
 
 // --- memory_summary ------------------------------------------------------------------------------
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> summary_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -166,7 +166,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 // Written by hand from the layout: byte cells change unit at 768 * 1024 of the `all` row, count
 // cells at 750 * 1000, and the numbers are rounded down.
-Statistics example() {
+Statistics example_statistics() {
   Statistics stats;
   stats.num_ooms = 3;
   stats.num_alloc_retries = 12;
@@ -182,7 +182,7 @@ Statistics example() {
 }
 
 TEST(MemorySummary, MatchesPyTorchsLayoutAbbreviated) {
-  EXPECT_EQ(memory_summary(example(), 0, true),
+  EXPECT_EQ(memory_summary(example_statistics(), 0, true),
             R"(|===========================================================================|
 |                  PyTorch CUDA memory summary, device ID 0                 |
 |---------------------------------------------------------------------------|
@@ -216,7 +216,7 @@ TEST(MemorySummary, MatchesPyTorchsLayoutAbbreviated) {
 }
 
 TEST(MemorySummary, RowsOfPoolsUseTheUnitOfTheirColumn) {
-  const std::vector<std::string> lines = lines_of(memory_summary(example(), 12));
+  const std::vector<std::string> lines = summary_lines(memory_summary(example_statistics(), 12));
   ASSERT_THAT(lines, SizeIs(6 + 9 * 4 + 2 * 2 + 1));
   EXPECT_EQ(lines[7],
             "| Allocated memory      |    768 KiB | 786431 B   |   3072 MiB |      5 B   |");
@@ -237,7 +237,7 @@ TEST(MemorySummary, EveryLineHasSeventySevenCharacters) {
     for (const int device : {0, 7, 1023}) {
       Statistics stats = busy();
       stats.reserved_bytes.all.current = INT64_MAX;
-      EXPECT_THAT(lines_of(memory_summary(stats, device, abbreviated)), Each(SizeIs(77)));
+      EXPECT_THAT(summary_lines(memory_summary(stats, device, abbreviated)), Each(SizeIs(77)));
     }
   }
 }

@@ -11,26 +11,11 @@
 #include "headroom/replay/async_pool_model.h"
 #include "headroom/replay/player.h"
 
+#include "tests/replay/program_of.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::replay {
 namespace {
-
-struct Loaded {
-  trace::Trace trace{};
-  Program program{};
-};
-
-// Compiled once for all rows.
-const Program& program_of(const std::string& name) {
-  static std::map<std::string, Loaded> all;
-  const auto [at, is_new] = all.try_emplace(name);
-  if (is_new) {
-    at->second.trace = trace::testing::trace_of(trace::testing::recording(name));
-    at->second.program = compile(at->second.trace, at->second.trace.devices[0]);
-  }
-  return at->second.program;
-}
 
 nlohmann::json measured() {
   std::ifstream file(HEADROOM_TEST_MEASURED);

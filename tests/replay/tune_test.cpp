@@ -12,6 +12,7 @@
 #include "headroom/base/error.h"
 #include "headroom/replay/internal/tune_space.h"
 
+#include "tests/replay/program_of.h"
 #include "tests/support/seed.h"
 #include "tests/trace/samples.h"
 
@@ -23,21 +24,6 @@ using ::testing::Not;
 
 using headroom::testing::seed_text;
 using headroom::testing::test_seed;
-
-struct Loaded {
-  trace::Trace trace{};
-  Program program{};
-};
-
-const Program& program_of(const std::string& name) {
-  static std::map<std::string, Loaded> all;
-  const auto [at, is_new] = all.try_emplace(name);
-  if (is_new) {
-    at->second.trace = trace::testing::trace_of(trace::testing::recording(name));
-    at->second.program = compile(at->second.trace, at->second.trace.devices[0]);
-  }
-  return at->second.program;
-}
 
 TuneResult tune_one(const std::string& name, const TuneOptions& options = {}) {
   const std::array programs{&program_of(name)};

@@ -6,11 +6,10 @@
 
 #include "headroom/report/text.h"
 
+#include "tests/report/terminals.h"
+
 namespace headroom::report {
 namespace {
-
-constexpr Terminal kUnicode{};
-constexpr Terminal kAscii{.has_unicode = false};
 
 TEST(AreaChart, DrawsTheFrontBeforeTheBack) {
   const AreaChart chart{.front = {0, 1, 4, 2},

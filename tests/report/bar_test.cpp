@@ -8,11 +8,10 @@
 #include "headroom/base/bytes.h"
 #include "headroom/report/text.h"
 
+#include "tests/report/terminals.h"
+
 namespace headroom::report {
 namespace {
-
-constexpr Terminal kUnicode{};
-constexpr Terminal kAscii{.has_unicode = false};
 
 TEST(Bar, DrawsEighths) {
   EXPECT_EQ(bar(0, 4, Tone::kPlain, kUnicode), "    ");

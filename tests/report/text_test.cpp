@@ -5,11 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/report/terminals.h"
+
 namespace headroom::report {
 namespace {
-
-constexpr Terminal kUnicode{};
-constexpr Terminal kAscii{.has_unicode = false};
 
 TEST(DisplayWidth, CountsColumnsNotBytes) {
   struct Case {

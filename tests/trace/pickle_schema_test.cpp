@@ -24,7 +24,7 @@ using testing::raw;
 using testing::str;
 using testing::with_entry;
 
-Trace read(const std::string& bytes) {
+Trace read_snapshot(const std::string& bytes) {
   auto trace = parse(bytes);
   EXPECT_TRUE(trace) << to_string(trace.error());
   return trace ? *std::move(trace) : Trace{};
@@ -33,7 +33,7 @@ Trace read(const std::string& bytes) {
 Trace read_again(const Trace& trace) {
   const auto bytes = write_pickle(trace);
   EXPECT_TRUE(bytes) << to_string(bytes.error());
-  return bytes ? read(*bytes) : Trace{};
+  return bytes ? read_snapshot(*bytes) : Trace{};
 }
 
 const std::string kFrame = dict("name", str("forward"), "filename", str("net.py"), "line", "K\x0c");
@@ -52,28 +52,28 @@ std::string segment(const std::string& blocks) {
 }
 
 TEST(PickleSchema, ReadsAnEntryWithAllItsFields) {
-  const Trace trace = read(with_entry(dict("action",
-                                           str("free_requested"),
-                                           "addr",
-                                           number(1ULL << 63U),
-                                           "size",
-                                           raw("M\x00\x02"),
-                                           "stream",
-                                           number(94'000'000'000'000),
-                                           "time_us",
-                                           number(1'794'705'018'527'961),
-                                           "compile_context",
-                                           str("N/A"),
-                                           "user_metadata",
-                                           str("step/1"),
-                                           "pool_id",
-                                           "K\x02K\x03\x86",
-                                           "category",
-                                           str("gradient"),
-                                           "frames",
-                                           list(kFrame),
-                                           "forward_frames",
-                                           list(str("a"), str("b")))));
+  const Trace trace = read_snapshot(with_entry(dict("action",
+                                                    str("free_requested"),
+                                                    "addr",
+                                                    number(1ULL << 63U),
+                                                    "size",
+                                                    raw("M\x00\x02"),
+                                                    "stream",
+                                                    number(94'000'000'000'000),
+                                                    "time_us",
+                                                    number(1'794'705'018'527'961),
+                                                    "compile_context",
+                                                    str("N/A"),
+                                                    "user_metadata",
+                                                    str("step/1"),
+                                                    "pool_id",
+                                                    "K\x02K\x03\x86",
+                                                    "category",
+                                                    str("gradient"),
+                                                    "frames",
+                                                    list(kFrame),
+                                                    "forward_frames",
+                                                    list(str("a"), str("b")))));
   ASSERT_EQ(trace.event_count(), 1U);
   const Entry entry = trace.devices[0].events[0];
   EXPECT_EQ(entry.action, Action::kFreeRequested);
@@ -98,54 +98,54 @@ TEST(PickleSchema, ReadsAnEntryWithAllItsFields) {
 
 TEST(PickleSchema, TellsAbsentFromEmpty) {
   const Trace bare =
-      read(with_entry(dict("action", str("alloc"), "addr", "K\x01", "size", "K\x02")));
+      read_snapshot(with_entry(dict("action", str("alloc"), "addr", "K\x01", "size", "K\x02")));
   const Entry entry = bare.devices[0].events[0];
   EXPECT_EQ(entry.stack, 0U);
   EXPECT_FALSE(bare.details[entry.details].has_time);
   EXPECT_FALSE(bare.details[entry.details].user_metadata);
-  const Trace empty = read(with_entry(dict("action",
-                                           str("alloc"),
-                                           "addr",
-                                           "K\x01",
-                                           "size",
-                                           "K\x02",
-                                           "frames",
-                                           list(),
-                                           "user_metadata",
-                                           str(""))));
+  const Trace empty = read_snapshot(with_entry(dict("action",
+                                                    str("alloc"),
+                                                    "addr",
+                                                    "K\x01",
+                                                    "size",
+                                                    "K\x02",
+                                                    "frames",
+                                                    list(),
+                                                    "user_metadata",
+                                                    str(""))));
   EXPECT_NE(empty.devices[0].events[0].stack, 0U);
   EXPECT_TRUE(empty.details[empty.devices[0].events[0].details].user_metadata);
 }
 
 TEST(PickleSchema, ReadsTheFreeBytesOfAnOom) {
-  const Trace trace =
-      read(with_entry(dict("action", str("oom"), "device_free", "K\x09", "size", "K\x02")));
+  const Trace trace = read_snapshot(
+      with_entry(dict("action", str("oom"), "device_free", "K\x09", "size", "K\x02")));
   EXPECT_EQ(trace.devices[0].events[0].action, Action::kOutOfMemory);
   EXPECT_EQ(trace.devices[0].events[0].address, 9U);
 }
 
 TEST(PickleSchema, KeepsWhatItHasNoNameFor) {
-  const Trace trace = read(pickle(dict("segments",
-                                       list(),
-                                       "device_traces",
-                                       list(list(dict("action",
-                                                      str("defrag"),
-                                                      "addr",
-                                                      "K\x01",
-                                                      "size",
-                                                      "K\x02",
-                                                      "weight",
-                                                      "K\x01K\x02\x86"),
-                                                 dict("action",
-                                                      str("alloc"),
-                                                      "addr",
-                                                      "K\x01",
-                                                      "size",
-                                                      "K\x02",
-                                                      "category",
-                                                      str("TEMPORARY")))),
-                                       "later",
-                                       str("on"))));
+  const Trace trace = read_snapshot(pickle(dict("segments",
+                                                list(),
+                                                "device_traces",
+                                                list(list(dict("action",
+                                                               str("defrag"),
+                                                               "addr",
+                                                               "K\x01",
+                                                               "size",
+                                                               "K\x02",
+                                                               "weight",
+                                                               "K\x01K\x02\x86"),
+                                                          dict("action",
+                                                               str("alloc"),
+                                                               "addr",
+                                                               "K\x01",
+                                                               "size",
+                                                               "K\x02",
+                                                               "category",
+                                                               str("TEMPORARY")))),
+                                                "later",
+                                                str("on"))));
   const Entry entry = trace.devices[0].events[0];
   EXPECT_EQ(entry.action, Action::kUnknown);
   const Value& extras = trace.extras[trace.details[entry.details].extras];
@@ -171,33 +171,33 @@ TEST(PickleSchema, ReadsSegmentsAndBlocks) {
                                  str("active_pending_free"),
                                  "frames",
                                  list(kFrame));
-  const Trace trace = read(pickle(dict("segments",
-                                       list(dict("device",
-                                                 raw("K\x00"),
-                                                 "address",
-                                                 number(4096),
-                                                 "total_size",
-                                                 raw("M\x00\x02"),
-                                                 "allocated_size",
-                                                 raw("K\x00"),
-                                                 "active_size",
-                                                 raw("M\x00\x02"),
-                                                 "requested_size",
-                                                 "K\x05",
-                                                 "stream",
-                                                 "K\x07",
-                                                 "segment_type",
-                                                 str("small"),
-                                                 "segment_pool_id",
-                                                 raw("K\x00K\x01\x86"),
-                                                 "is_expandable",
-                                                 "\x88",
-                                                 "frames",
-                                                 list(),
-                                                 "blocks",
-                                                 list(block))),
-                                       "device_traces",
-                                       list(list()))));
+  const Trace trace = read_snapshot(pickle(dict("segments",
+                                                list(dict("device",
+                                                          raw("K\x00"),
+                                                          "address",
+                                                          number(4096),
+                                                          "total_size",
+                                                          raw("M\x00\x02"),
+                                                          "allocated_size",
+                                                          raw("K\x00"),
+                                                          "active_size",
+                                                          raw("M\x00\x02"),
+                                                          "requested_size",
+                                                          "K\x05",
+                                                          "stream",
+                                                          "K\x07",
+                                                          "segment_type",
+                                                          str("small"),
+                                                          "segment_pool_id",
+                                                          raw("K\x00K\x01\x86"),
+                                                          "is_expandable",
+                                                          "\x88",
+                                                          "frames",
+                                                          list(),
+                                                          "blocks",
+                                                          list(block))),
+                                                "device_traces",
+                                                list(list()))));
   ASSERT_EQ(trace.segments.size(), 1U);
   const Segment& found = trace.segments[0];
   EXPECT_EQ(found.size_bytes, 512U);
@@ -220,7 +220,7 @@ TEST(PickleSchema, ReadsOldForms) {
            str("active_awaiting_free"),
            "history",
            list(dict("addr", number(4096), "real_size", "K\x05", "frames", list(kFrame))));
-  const Trace bare = read(pickle(list(segment(list(block)))));
+  const Trace bare = read_snapshot(pickle(list(segment(list(block)))));
   EXPECT_TRUE(bare.is_bare_list);
   ASSERT_EQ(bare.segments.size(), 1U);
   const Segment& found = bare.segments[0];
@@ -237,14 +237,14 @@ TEST(PickleSchema, ReadsOldForms) {
 TEST(PickleSchema, ReadsPinnedMemory) {
   const std::string entry = dict("action", str("alloc"), "addr", "K\x01", "size", "K\x02");
   const auto with_host = [&](const std::string& traces) {
-    return read(pickle(dict("segments",
-                            list(),
-                            "device_traces",
-                            list(list()),
-                            "host_segments",
-                            list(segment(list())),
-                            "host_traces",
-                            traces)));
+    return read_snapshot(pickle(dict("segments",
+                                     list(),
+                                     "device_traces",
+                                     list(list()),
+                                     "host_segments",
+                                     list(segment(list())),
+                                     "host_traces",
+                                     traces)));
   };
   const Trace flat = with_host(list(entry));
   EXPECT_TRUE(flat.has_host);
@@ -259,27 +259,27 @@ TEST(PickleSchema, ReadsPinnedMemory) {
 }
 
 TEST(PickleSchema, ReadsAnnotations) {
-  const Trace trace = read(pickle(dict("segments",
-                                       list(),
-                                       "device_traces",
-                                       list(),
-                                       "external_annotations",
-                                       list(dict("name",
-                                                 str("forward"),
-                                                 "stage",
-                                                 str("START"),
-                                                 "device",
-                                                 raw("K\x00"),
-                                                 "time_us",
-                                                 "K\x09"),
-                                            dict("name",
-                                                 str("forward"),
-                                                 "stage",
-                                                 str("END"),
-                                                 "device",
-                                                 raw("K\x00"),
-                                                 "time_us",
-                                                 "K\x0a")))));
+  const Trace trace = read_snapshot(pickle(dict("segments",
+                                                list(),
+                                                "device_traces",
+                                                list(),
+                                                "external_annotations",
+                                                list(dict("name",
+                                                          str("forward"),
+                                                          "stage",
+                                                          str("START"),
+                                                          "device",
+                                                          raw("K\x00"),
+                                                          "time_us",
+                                                          "K\x09"),
+                                                     dict("name",
+                                                          str("forward"),
+                                                          "stage",
+                                                          str("END"),
+                                                          "device",
+                                                          raw("K\x00"),
+                                                          "time_us",
+                                                          "K\x0a")))));
   EXPECT_TRUE(trace.has_annotations);
   ASSERT_EQ(trace.annotations.size(), 2U);
   EXPECT_TRUE(trace.annotations[0].is_start);

@@ -42,7 +42,7 @@ std::vector<MemoryLevel> hierarchy(const CudaDriver& driver,
                                    int multiprocessors,
                                    std::uint64_t total_bytes) {
   constexpr std::uint64_t kRegisterBytes = 4;
-  constexpr std::uint64_t kLineBytes = 128;
+  constexpr std::uint64_t kSectorLineBytes = 128;
   const auto size = [&](CUdevice_attribute what) { return size_attribute(driver, device, what); };
   std::vector<MemoryLevel> levels;
   const auto add = [&](MemoryLevel level) {
@@ -59,7 +59,7 @@ std::vector<MemoryLevel> hierarchy(const CudaDriver& driver,
        .shared_by = "multiprocessor"});
   add({.name = "L2",
        .size_bytes = size(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
-       .line_bytes = kLineBytes,
+       .line_bytes = kSectorLineBytes,
        .shared_by = "device"});
   add({.name = "global memory", .size_bytes = total_bytes, .shared_by = "device"});
   return levels;

@@ -10,7 +10,7 @@
 namespace headroom::device::internal {
 namespace {
 
-constexpr std::uint64_t kSegmentAlignment = 512;
+constexpr std::uint64_t kRestoredAlignment = 512;
 
 DeviceResult<void> check_size(std::uint64_t size_bytes, std::uint64_t step) noexcept {
   if (size_bytes > 0 && size_bytes < kAbsurdSize && size_bytes % step == 0) return {};
@@ -23,7 +23,7 @@ class Rebuilder {
 
   DeviceResult<void> add(const MetaState::Segment& segment) {
     if (auto size = check_size(segment.size_bytes, 1); !size) return size;
-    if (segment.address % kSegmentAlignment != 0) {
+    if (segment.address % kRestoredAlignment != 0) {
       return fail(StatusCode::kInvalidArgument, "a segment is not aligned", segment.address);
     }
     auto added = out_.ledger.add_segment(segment.address, segment.size_bytes);

@@ -33,10 +33,6 @@ void insert_unmapped(UnmappedSet& set, UnmappedSet::node_type node, internal::Bl
   set.insert(std::move(node));
 }
 
-bool is_gone(const device::DeviceStatus& status) noexcept {
-  return status == StatusCode::kShutDown || status == StatusCode::kForked;
-}
-
 }  // namespace
 
 // The address space of a new segment: 9/8 of the device, unless configured lower.

@@ -19,10 +19,6 @@ using internal::PendingFree;
 namespace {
 
 // The device is gone for good: whatever was to be given back or waited for counts as done.
-bool is_gone(const DeviceStatus& status) noexcept {
-  return status == StatusCode::kShutDown || status == StatusCode::kForked;
-}
-
 }  // namespace
 
 DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {

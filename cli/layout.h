@@ -1,0 +1,34 @@
+// What the views of the commands have in common.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/report/numbers.h"
+#include "headroom/report/terminal.h"
+#include "headroom/report/text.h"
+
+namespace headroom::cli {
+
+inline constexpr int kIndent = 2;
+
+[[nodiscard]] inline std::string counted(std::uint64_t count,
+                                         std::string_view one,
+                                         std::string_view many) {
+  return fmt::format("{} {}", format_count(count), count == 1 ? one : many);
+}
+
+[[nodiscard]] inline std::string heading(std::string_view text, const report::Terminal& terminal) {
+  return "\n" + report::styled(text, report::Tone::kStrong, terminal) + "\n";
+}
+
+[[nodiscard]] inline std::string paragraph(std::string_view text,
+                                           const report::Terminal& terminal) {
+  return report::wrapped(text, kIndent, terminal.width);
+}
+
+}  // namespace headroom::cli

@@ -1,0 +1,27 @@
+// The recordings of the tests as programs, each compiled once.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "headroom/replay/program.h"
+
+#include "tests/trace/samples.h"
+
+namespace headroom::replay {
+
+inline const Program& program_of(const std::string& name) {
+  struct Compiled {
+    trace::Trace trace{};
+    Program program{};
+  };
+  static std::map<std::string, Compiled> all;
+  const auto [at, is_new] = all.try_emplace(name);
+  if (is_new) {
+    at->second.trace = trace::testing::trace_of(trace::testing::recording(name));
+    at->second.program = compile(at->second.trace, at->second.trace.devices[0]);
+  }
+  return at->second.program;
+}
+
+}  // namespace headroom::replay
