@@ -197,6 +197,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     y = multiply("linear", flat, weight.t(), bias).view(shape);
     auto fresh = std::make_shared<Impl>(y.impl());
     fresh->base = nullptr;  // an output, not a view of one
+    fresh->is_untracked = false;
     y = Tensor(std::move(fresh));
   }
   return record("linear",
