@@ -11,4 +11,5 @@
 #include "headroom/autograd/grad_mode.h"  // IWYU pragma: export
 #include "headroom/autograd/hooks.h"      // IWYU pragma: export
 #include "headroom/autograd/node.h"       // IWYU pragma: export
+#include "headroom/base/error.h"          // IWYU pragma: export
 #include "headroom/tensor.h"              // IWYU pragma: export

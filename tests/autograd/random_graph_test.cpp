@@ -114,7 +114,9 @@ TEST(RandomGraphs, LeaveNothingBehind) {
       }
     }
     ASSERT_EQ(world.allocated_bytes(), 0) << "graph " << i;
-    if (i % 100 == 0) EXPECT_EQ(world.allocator().check_invariants(), std::nullopt);
+    if (i % 100 == 0) {
+      ASSERT_EQ(world.allocator().check_invariants(), std::nullopt);
+    }
   }
   EXPECT_EQ(world.allocator().check_invariants(), std::nullopt);
   EXPECT_GT(ran, 1000);
