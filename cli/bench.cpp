@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/base/bytes.h"
 #include "headroom/device/registry.h"
 
 #include "cli/bench_alloc.h"
 #include "cli/bench_device.h"
+#include "cli/bench_ops.h"
 #include "cli/bench_replay.h"
 #include "cli/bench_trace.h"
 #include "cli/bench_views.h"
@@ -24,6 +26,7 @@ struct BenchQuestion {
   int rounds = 7;
   AllocBenchOptions alloc{};
   DeviceBenchOptions calls{};
+  OpsBenchOptions ops{};
   TraceBenchOptions trace{};
   std::vector<std::string> recordings{};
 };
@@ -54,6 +57,17 @@ ExitCode run_device(const BenchQuestion& question,
   return ExitCode::kDone;
 }
 
+ExitCode run_ops(const BenchQuestion& question, const Context& context, const Progress& progress) {
+  if (!question.device.empty() && question.device != "cpu") {
+    throw UsageError(fmt::format("bench ops runs on cpu, not on {}", question.device));
+  }
+  OpsBenchOptions options = question.ops;
+  options.rounds = question.rounds;
+  const OpsBench bench = bench_ops(options, progress);
+  context.print(context.is_json ? ops_bench_json(bench) : draw_ops_bench(bench, context));
+  return ExitCode::kDone;
+}
+
 ExitCode run_trace(const BenchQuestion& question,
                    const Context& context,
                    const Progress& progress) {
@@ -79,14 +93,15 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
         fmt::format("bench {} reads no recordings; did you mean bench replay?", question.what));
   }
   if (question.what == "device") return run_device(question, context, progress);
+  if (question.what == "ops") return run_ops(question, context, progress);
   if (question.what == "trace") return run_trace(question, context, progress);
   return run_alloc(question, context, progress);
 }
 
 RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what", question->what, "What to measure: alloc, device, replay or trace")
-      ->check(CLI::IsMember({"alloc", "device", "replay", "trace"}));
+  app.add_option("what", question->what, "What to measure: alloc, device, ops, replay or trace")
+      ->check(CLI::IsMember({"alloc", "device", "ops", "replay", "trace"}));
   app.add_option("recordings", question->recordings, "replay: these; else the samples")
       ->type_name("FILE");
   app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
@@ -101,6 +116,15 @@ RunFunction add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 600'000));
   app.add_option("--load-ms", question->calls.load_ms, "device: work beside each call; 0 for none")
       ->check(CLI::Range(0, 10'000));
+  app.add_option_function<std::string>(
+         "--size",
+         [question](const std::string& text) {
+           const auto bytes = parse_bytes(text);
+           if (!bytes) throw UsageError(fmt::format("--size: {}", bytes.error()));
+           question->ops.size_bytes = *bytes;
+         },
+         "ops: bytes of an operand, well above the cache (64MiB)")
+      ->type_name("SIZE");
   app.add_option("--file", question->trace.file, "trace: a snapshot to read")->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };
 }
@@ -116,6 +140,7 @@ Command bench_command() {
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script\n"
               "bench device  what each call of the device costs, idle and busy\n"
+              "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
               "bench replay  the sample recordings, under each policy\n"
               "bench trace  what recording costs, and reading beside Python's pickle",
           .add = add_bench};

@@ -5,6 +5,7 @@
 
 #include "cli/bench_alloc.h"
 #include "cli/bench_device.h"
+#include "cli/bench_ops.h"
 #include "cli/bench_trace.h"
 #include "cli/command.h"
 
@@ -15,6 +16,9 @@ namespace headroom::cli {
 
 [[nodiscard]] std::string draw_device_bench(const DeviceBench& bench, const Context& context);
 [[nodiscard]] std::string device_bench_json(const DeviceBench& bench);
+
+[[nodiscard]] std::string draw_ops_bench(const OpsBench& bench, const Context& context);
+[[nodiscard]] std::string ops_bench_json(const OpsBench& bench);
 
 [[nodiscard]] std::string draw_trace_bench(const TraceBench& bench, const Context& context);
 [[nodiscard]] std::string trace_bench_json(const TraceBench& bench);

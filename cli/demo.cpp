@@ -172,14 +172,14 @@ nlohmann::ordered_json tour_json(const std::optional<Tour>& tour) {
   return json;
 }
 
-ExitCode run(const Context& context) {
+ExitCode run_demo(const Context& context) {
   Demo demo = play_demo();
   demo.tour = play_sample(context);
   context.print(context.is_json ? demo_json(demo) : draw_demo(demo, context));
   return ExitCode::kDone;
 }
 
-RunFunction add_demo(CLI::App& /*app*/) { return run; }
+RunFunction add_demo(CLI::App& /*app*/) { return run_demo; }
 
 }  // namespace
 

@@ -18,8 +18,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
 endif()
 
-# Most of what a small file costs is the headers it reads, so files are compiled eight at a time. The
-# linter and -DHEADROOM_BATCH=OFF read each alone, and find the include that is missing.
+# Most of what a small file costs is the headers it reads, so files are compiled eight at a time.
 option(HEADROOM_BATCH "Compile files in batches: far faster from nothing, slower after one edit"
   ${PROJECT_IS_TOP_LEVEL})
 if(HEADROOM_BATCH)

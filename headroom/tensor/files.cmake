@@ -1,5 +1,4 @@
-# The processor's kernels; -O3 for their loops, and no fused multiply-add: the same bits everywhere.
-set(HEADROOM_TENSOR_CPU_SOURCES
+set(HEADROOM_TENSOR_SOURCES
   cpu/backward.cpp
   cpu/binary.cpp
   cpu/blas.cpp
@@ -12,9 +11,7 @@ set(HEADROOM_TENSOR_CPU_SOURCES
   cpu/softmax.cpp
   cpu/ternary.cpp
   cpu/thread_pool.cpp
-  cpu/unary.cpp)
-set(HEADROOM_TENSOR_SOURCES
-  ${HEADROOM_TENSOR_CPU_SOURCES}
+  cpu/unary.cpp
   dtype.cpp
   generator.cpp
   kernels.cpp

@@ -22,9 +22,16 @@ Operand operand_of(const In& in, const Shape& shape) {
   out.data = pointer(tensor);
   out.dtype = tensor.dtype();
   out.is_bits = in.is_bits;
-  const Strides strides = in.is_bits ? contiguous_strides(shape)
-                                     : broadcast_strides(tensor.shape(), tensor.strides(), shape);
-  std::copy(strides.begin(), strides.end(), out.strides.begin());
+  const auto use = [&out](const Strides& strides) {
+    std::copy(strides.begin(), strides.end(), out.strides.begin());
+  };
+  if (in.is_bits) {
+    use(contiguous_strides(shape));
+  } else if (tensor.shape() == shape) {
+    use(tensor.strides());
+  } else {
+    use(broadcast_strides(tensor.shape(), tensor.strides(), shape));
+  }
   return out;
 }
 
@@ -59,12 +66,12 @@ void join_dims(ElementArgs& args) {
   }
 }
 
-void run(ElementOp op,
-         DType compute,
-         const In& out,
-         const Shape& shape,
-         std::int64_t numel,
-         std::initializer_list<In> operands) {
+void run_over(ElementOp op,
+              DType compute,
+              const In& out,
+              const Shape& shape,
+              std::int64_t numel,
+              std::initializer_list<In> operands) {
   if (numel == 0) return;
   ElementArgs args;
   args.op = op;
@@ -186,7 +193,7 @@ void run_element(ElementOp op,
                  DType compute,
                  const Tensor& out,
                  std::initializer_list<In> operands) {
-  run(op, compute, out, out.shape(), out.numel(), operands);
+  run_over(op, compute, out, out.shape(), out.numel(), operands);
 }
 
 void run_element_to_bits(ElementOp op,
@@ -194,7 +201,7 @@ void run_element_to_bits(ElementOp op,
                          const Tensor& bits,
                          const Shape& shape,
                          std::initializer_list<In> operands) {
-  run(op, compute, In::bits(bits), shape, checked_numel("bits", shape), operands);
+  run_over(op, compute, In::bits(bits), shape, checked_numel("bits", shape), operands);
 }
 
 void check_overlap(std::string_view op, const Tensor& out, std::initializer_list<In> operands) {

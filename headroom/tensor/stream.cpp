@@ -3,22 +3,15 @@
 #include <utility>
 
 #include "headroom/base/error.h"
+#include "headroom/tensor/internal/must.h"
 
 namespace headroom {
 namespace {
 
+using tensor::must;
+
 // The scopes of this thread, innermost first. They live on the stack, so this costs nothing.
 thread_local constinit const StreamScope* t_innermost = nullptr;
-
-template <class T>
-T value_of(device::DeviceResult<T> result) {
-  if (!result) throw Error(to_string(result.error()));
-  return *result;
-}
-
-void must(const device::DeviceResult<void>& result) {
-  if (!result) throw Error(to_string(result.error()));
-}
 
 }  // namespace
 
@@ -32,7 +25,7 @@ struct Event::Held {
   Held& operator=(const Held&) = delete;
 };
 
-bool Event::is_done() const { return value_of(held_->device.query_event(held_->id)); }
+bool Event::is_done() const { return must(held_->device.query_event(held_->id)); }
 
 void Event::synchronize() const { must(held_->device.synchronize_event(held_->id)); }
 
@@ -50,11 +43,11 @@ Stream::Stream(WhichDevice which) : Stream(which.resolve()) {}
 
 Stream::Stream(device::Device& device)
     : device_(&device),
-      id_(value_of(device.create_stream())),
+      id_(must(device.create_stream())),
       held_(std::make_shared<Held>(device, id_)) {}
 
 Event Stream::record() const {
-  const device::EventId event = value_of(device_->record_event(id_));
+  const device::EventId event = must(device_->record_event(id_));
   return Event(std::make_shared<Event::Held>(*device_, event));
 }
 

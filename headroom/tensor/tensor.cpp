@@ -1,19 +1,19 @@
 #include "headroom/tensor/tensor.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "headroom/base/error.h"
+#include "headroom/tensor/cpu/blocks.h"
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/tape.h"
 
 namespace headroom {
 namespace {
 
+using tensor::must;
 using tensor::tape;
-
-void must(const device::DeviceResult<void>& result) {
-  if (!result) throw Error(to_string(result.error()));
-}
 
 void refuse_meta(const char* op, const Tensor& tensor) {
   if (!tensor.is_meta()) return;
@@ -21,50 +21,67 @@ void refuse_meta(const char* op, const Tensor& tensor) {
                         " has no values");
 }
 
-// The elements in row-major order on the host, after the current stream.
-template <class T>
-std::vector<T> values_of(const char* op, const Tensor& from, DType dtype) {
-  refuse_meta(op, from);
-  const GradModeScope no_grad(false);
-  const Tensor dense = from.to(dtype).contiguous();
-  std::vector<T> out(static_cast<std::size_t>(from.numel()));
-  device::Device& device = from.device();
-  const device::StreamId stream = current_stream_id(device);
-  if (!out.empty()) {
-    must(device.copy_to_host(out.data(), dense.address(), dense.size_bytes(), stream));
-  }
-  must(device.synchronize_stream(stream));
+tensor::Operand operand_at(void* data, const Tensor& tensor) {
+  tensor::Operand out{.data = data, .dtype = tensor.dtype()};
+  std::copy(tensor.strides().begin(), tensor.strides().end(), out.strides.begin());
   return out;
+}
+
+// The bytes of a tensor the processor cannot reach, in row-major order.
+std::vector<std::byte> fetched(const Tensor& from) {
+  const GradModeScope no_grad(false);
+  const Tensor dense = from.contiguous();
+  std::vector<std::byte> out(dense.size_bytes());
+  const device::StreamId stream = current_stream_id(from.device());
+  if (!out.empty()) {
+    must(from.device().copy_to_host(out.data(), dense.address(), out.size(), stream));
+  }
+  must(from.device().synchronize_stream(stream));
+  return out;
+}
+
+template <class T>
+std::vector<T> converted(const tensor::Operand& from, const Shape& shape, std::int64_t numel) {
+  std::vector<T> out(static_cast<std::size_t>(numel));
+  for (std::int64_t at = 0; at < numel; at += tensor::cpu::kBlock) {
+    const std::int64_t count = std::min(tensor::cpu::kBlock, numel - at);
+    tensor::cpu::load(from, shape, at, count, out.data() + at);
+  }
+  return out;
+}
+
+// The elements in row-major order on the host, after the current stream. Takes no device memory
+// where the processor can read the device's.
+template <class T>
+std::vector<T> values_of(const char* op, const Tensor& from) {
+  refuse_meta(op, from);
+  device::Device& device = from.device();
+  if (device.properties().host_accessible) {
+    must(device.synchronize_stream(current_stream_id(device)));
+    return converted<T>(operand_at(tensor::pointer(from), from), from.shape(), from.numel());
+  }
+  std::vector<std::byte> bytes = fetched(from);
+  const Shape flat{from.numel()};
+  const tensor::Operand dense{.data = bytes.data(), .dtype = from.dtype(), .strides = {1}};
+  return converted<T>(dense, flat, from.numel());
 }
 
 }  // namespace
 
-tensor::Impl& Tensor::impl() const {
-  if (impl_ == nullptr) throw InvalidArgument("an undefined tensor was used");
-  return *impl_;
-}
+namespace tensor {
 
-const Shape& Tensor::shape() const { return impl().shape; }
-const Strides& Tensor::strides() const { return impl().strides; }
+void refuse_undefined() { throw InvalidArgument("an undefined tensor was used"); }
+
+}  // namespace tensor
+
 std::int64_t Tensor::size(int dim) const {
   return shape()[normalize_dim("size", shape().empty() ? kMaxDims : dim, shape())];
 }
-std::int64_t Tensor::numel() const { return impl().numel; }
-DType Tensor::dtype() const { return impl().dtype; }
 std::uint64_t Tensor::size_bytes() const {
   return static_cast<std::uint64_t>(numel()) * headroom::size_bytes(dtype());
 }
 bool Tensor::is_contiguous() const { return headroom::is_contiguous(shape(), strides()); }
-device::Device& Tensor::device() const { return impl().storage->device(); }
 bool Tensor::is_meta() const { return device().id().kind == device::DeviceKind::kMeta; }
-tensor::Storage& Tensor::storage() const { return *impl().storage; }
-std::int64_t Tensor::offset() const { return impl().offset; }
-
-device::DeviceAddress Tensor::address() const {
-  const tensor::Impl& own = impl();
-  return own.storage->address() +
-         static_cast<std::uint64_t>(own.offset) * headroom::size_bytes(own.dtype);
-}
 
 void* Tensor::host_data(DType wanted) const {
   if (wanted != dtype()) {
@@ -90,12 +107,10 @@ Scalar Tensor::item() const {
   return to_doubles()[0];
 }
 
-std::vector<double> Tensor::to_doubles() const {
-  return values_of<double>("to_doubles", *this, DType::kF64);
-}
+std::vector<double> Tensor::to_doubles() const { return values_of<double>("to_doubles", *this); }
 
 std::vector<std::int64_t> Tensor::to_integers() const {
-  return values_of<std::int64_t>("to_integers", *this, DType::kI64);
+  return values_of<std::int64_t>("to_integers", *this);
 }
 
 bool Tensor::requires_grad() const noexcept {

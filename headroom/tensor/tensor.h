@@ -34,7 +34,7 @@ struct Impl;
 }  // namespace tensor
 
 // Where a tensor is to live: a device by name, number or id (its allocator is the process's own),
-// or an allocator.
+// or an allocator, which must outlive what is placed there.
 class Place {
  public:
   Place() = default;
@@ -146,10 +146,12 @@ class Tensor {
   [[nodiscard]] Tensor to(DType dtype) const;  // itself where it is of that type
   // Itself where it is there. Without `non_blocking`, waits for copies between devices.
   [[nodiscard]] Tensor to(const Place& place, bool non_blocking = false) const;
+
+  // --- In place: names end in _ ---------------------------------------------------------------
+
+  // NOLINTBEGIN(modernize-use-nodiscard): they are called for what they write
+  // Without `non_blocking`, waits for a copy between devices.
   const Tensor& copy_(const Tensor& from, bool non_blocking = false) const;
-
-  // --- In place -------------------------------------------------------------------------------
-
   const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const { return fill_(0); }
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
@@ -192,6 +194,7 @@ class Tensor {
   const Tensor& operator-=(Scalar other) const { return sub_(other); }
   const Tensor& operator*=(Scalar other) const { return mul_(other); }
   const Tensor& operator/=(Scalar other) const { return div_(other); }
+  // NOLINTEND(modernize-use-nodiscard)
 
   // --- The most used reductions; the rest are functions (ops/reduce.h) --------------------------
 
@@ -203,6 +206,7 @@ class Tensor {
   // --- Gradients: answered by the tape (headroom/autograd) --------------------------------------
 
   [[nodiscard]] bool requires_grad() const noexcept;
+  // NOLINTNEXTLINE(modernize-use-nodiscard): as above
   const Tensor& requires_grad_(bool wanted = true) const;
   [[nodiscard]] bool is_leaf() const;
   // Undefined until a backward has reached this leaf.
@@ -229,6 +233,8 @@ class Tensor {
 
 namespace tensor {
 
+[[noreturn]] void refuse_undefined();
+
 // What a handle points to.
 struct Impl {
   std::shared_ptr<Storage> storage;
@@ -246,6 +252,24 @@ struct Impl {
 };
 
 }  // namespace tensor
+
+// What every op asks of its operands costs no call.
+inline tensor::Impl& Tensor::impl() const {
+  if (impl_ == nullptr) tensor::refuse_undefined();
+  return *impl_;
+}
+inline const Shape& Tensor::shape() const { return impl().shape; }
+inline const Strides& Tensor::strides() const { return impl().strides; }
+inline std::int64_t Tensor::numel() const { return impl().numel; }
+inline DType Tensor::dtype() const { return impl().dtype; }
+inline device::Device& Tensor::device() const { return impl().storage->device(); }
+inline tensor::Storage& Tensor::storage() const { return *impl().storage; }
+inline std::int64_t Tensor::offset() const { return impl().offset; }
+inline device::DeviceAddress Tensor::address() const {
+  const tensor::Impl& own = impl();
+  return own.storage->address() +
+         static_cast<std::uint64_t>(own.offset) * headroom::size_bytes(own.dtype);
+}
 
 // As PyTorch prints them.
 [[nodiscard]] std::string to_string(const Tensor& tensor);

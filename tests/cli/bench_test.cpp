@@ -329,5 +329,27 @@ TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
   EXPECT_EQ(run_bench({"bench", "--device", "tpu"}).exit_code, 2);
 }
 
+TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
+  const ProcessResult done = run_bench({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json.at("schema"), 1);
+  EXPECT_EQ(json.at("what"), "ops");
+  EXPECT_EQ(json.at("size_bytes"), 1_MiB);
+  for (const char* kind : {"matrices", "elements"}) {
+    ASSERT_GE(json.at(kind).size(), 8U);
+    for (const auto& cost : json.at(kind)) {
+      EXPECT_GT(cost.at("speed").at("median"), 0.0) << cost;
+      EXPECT_GT(cost.at("per_second"), 0.0) << cost;
+    }
+  }
+  for (const auto& cost : json.at("dispatch")) EXPECT_GT(cost.at("ns").at("median"), 0.0) << cost;
+}
+
+TEST(CliBench, OpsRunOnTheCpuAndTakeASize) {
+  EXPECT_EQ(run_bench({"bench", "ops", "--device", "meta"}).exit_code, 2);
+  EXPECT_EQ(run_bench({"bench", "ops", "--size", "much"}).exit_code, 2);
+}
+
 }  // namespace
 }  // namespace headroom::cli

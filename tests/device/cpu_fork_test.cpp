@@ -46,7 +46,12 @@ struct Parent {
   EventId event = device->record_event(stream).value();
   void* pinned = device->allocate_pinned(4096).value();
 
-  Parent() { device->map_pages(base, std::array{pages}).value(); }
+  Parent() {
+    device->map_pages(base, std::array{pages}).value();
+    // The stream's thread has started by then: a child that is forked while it starts inherits
+    // whatever lock a sanitizer held for it, and could start no thread of its own.
+    device->synchronize_stream(stream).value();
+  }
 };
 
 template <class Answer>

@@ -58,7 +58,7 @@ Array draw(const Input& input, DType dtype, std::uint64_t seed) {
 
 Tensor put(const Array& values, DType dtype, Layout layout, const Place& place) {
   const TensorOptions options{.dtype = kF64, .device = place};
-  const Tensor dense = from(values.values, values.shape, options).to(dtype);
+  Tensor dense = from(values.values, values.shape, options).to(dtype);
   if (layout == Layout::kContiguous || values.shape.empty()) return dense;
   if (layout == Layout::kTransposed) {
     const int last = dense.dim() - 1;
@@ -69,7 +69,7 @@ Tensor put(const Array& values, DType dtype, Layout layout, const Place& place) 
   const int dim = shape.size() - 1;
   shape[dim] = 2 * shape[dim] + 3;
   const Tensor large = zeros(shape, {.dtype = dtype, .device = place});
-  const Tensor part = large.slice(dim, 1, 1 + 2 * values.shape[dim], 2);
+  Tensor part = large.slice(dim, 1, 1 + 2 * values.shape[dim], 2);
   part.copy_(dense);
   return part;
 }

@@ -81,14 +81,6 @@ OpRow linear_row(bool has_bias) {
   return row;
 }
 
-double log_sum_exp(const std::vector<double>& x) {
-  if (x.empty()) return -INFINITY;
-  const double max = *std::max_element(x.begin(), x.end());
-  double sum = 0;
-  for (const double v : x) sum += std::exp(v - max);
-  return max + std::log(sum);
-}
-
 OpRow softmax_row(const char* name, int dim, bool is_log) {
   OpRow row;
   row.name = name;

@@ -52,13 +52,6 @@ double norm_inf(const Group& x) {
   return std::accumulate(
       x.begin(), x.end(), 0.0, [](double s, double v) { return std::max(s, std::abs(v)); });
 }
-double log_sum_exp(const Group& x) {
-  const double max = largest(x);
-  double sum = 0;
-  for (const double v : x) sum += std::exp(v - max);
-  return max + std::log(sum);
-}
-
 struct Reduce {
   std::string name;
   std::function<Tensor(const Tensor&)> op;

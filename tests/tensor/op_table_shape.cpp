@@ -20,7 +20,7 @@ OpRow view_row(std::string name,
   return row;
 }
 
-const std::vector<Shape>& rank_three() {
+const std::vector<Shape>& cubes() {
   static const std::vector<Shape> kShapes{{2, 3, 4}, {1, 1, 1}, {3, 0, 2}, {5, 4, 3}, {40, 30, 50}};
   return kShapes;
 }
@@ -57,14 +57,14 @@ void add_plain_views(std::vector<OpRow>& table) {
       "flatten",
       [](const Tensor& x) { return x.flatten(); },
       [](const Array& x) { return reshaped(x, {static_cast<std::int64_t>(x.values.size())}); },
-      rank_three()));
+      cubes()));
   table.push_back(view_row(
       "transpose",
       [](const Tensor& x) { return x.transpose(0, -1); },
       [](const Array& x) {
         return permuted(x, {2, 1, 0});
       },
-      rank_three()));
+      cubes()));
   table.push_back(view_row(
       "permute",
       [](const Tensor& x) {
@@ -73,7 +73,7 @@ void add_plain_views(std::vector<OpRow>& table) {
       [](const Array& x) {
         return permuted(x, {1, 2, 0});
       },
-      rank_three()));
+      cubes()));
   table.push_back(view_row(
       "unsqueeze",
       [](const Tensor& x) { return x.unsqueeze(-1); },
@@ -82,7 +82,7 @@ void add_plain_views(std::vector<OpRow>& table) {
         shape.push_back(1);
         return reshaped(x, shape);
       },
-      rank_three()));
+      cubes()));
   table.push_back(view_row(
       "squeeze",
       [](const Tensor& x) { return x.squeeze(1); },
@@ -134,10 +134,10 @@ void add_cuts(std::vector<OpRow>& table) {
 void add_copies(std::vector<OpRow>& table) {
   const auto same = [](const Array& x) { return x; };
   table.push_back(view_row(
-      "clone", [](const Tensor& x) { return x.clone(); }, same, rank_three()));
+      "clone", [](const Tensor& x) { return x.clone(); }, same, cubes()));
   table.back().allocations = 1;
   table.push_back(view_row(
-      "to f64", [](const Tensor& x) { return x.to(kF64); }, same, rank_three()));
+      "to f64", [](const Tensor& x) { return x.to(kF64); }, same, cubes()));
   table.back().allocations = 1;
   table.back().result = [](DType) { return kF64; };
   table.push_back(view_row(
@@ -146,7 +146,7 @@ void add_copies(std::vector<OpRow>& table) {
       [](const Array& x) {
         return permuted(x, {2, 1, 0});
       },
-      rank_three()));
+      cubes()));
   table.back().allocations = 1;
 }
 
@@ -276,7 +276,7 @@ OpRow scatter_row(const std::string& name, bool is_add) {
   row.call = [name, is_add](const auto& in) {
     if (name == "scatter") return scatter(in[0], 1, in[1], in[2]);
     if (name == "scatter_add") return scatter_add(in[0], 1, in[1], in[2]);
-    const Tensor out = in[0].clone();
+    Tensor out = in[0].clone();
     is_add ? out.scatter_add_(1, in[1], in[2]) : out.scatter_(1, in[1], in[2]);
     return out;
   };

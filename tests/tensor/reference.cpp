@@ -1,6 +1,7 @@
 #include "tests/tensor/reference.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace headroom::testing {
 
@@ -74,6 +75,14 @@ Array fold(const Array& x,
   }
   out.shape = left;
   return out;
+}
+
+double log_sum_exp(const std::vector<double>& values) {
+  if (values.empty()) return -INFINITY;
+  const double max = *std::max_element(values.begin(), values.end());
+  double sum = 0;
+  for (const double value : values) sum += std::exp(value - max);
+  return max + std::log(sum);
 }
 
 Array product(const Array& a, const Array& b) {

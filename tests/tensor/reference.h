@@ -31,6 +31,8 @@ void for_each_index(const Shape& shape, const std::function<void(const Dims&)>& 
                          const Dims& dims,
                          bool keepdim,
                          const std::function<double(const std::vector<double>&)>& f);
+// Minus infinity of nothing.
+[[nodiscard]] double log_sum_exp(const std::vector<double>& values);
 // Of the last two dimensions; leading ones broadcast.
 [[nodiscard]] Array product(const Array& a, const Array& b);
 [[nodiscard]] Array permuted(const Array& x, const Dims& order);

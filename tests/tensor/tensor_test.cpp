@@ -69,6 +69,15 @@ TEST_F(TensorTest, MemoryGoesBackWithTheLastUser) {
   EXPECT_EQ(cpu.statistics().allocated_bytes.all.current, 0);
 }
 
+TEST_F(TensorTest, ReadingValuesTakesNoMemory) {
+  const Tensor x = arange(6, on_cpu(kF16)).view({2, 3}).transpose(0, 1);
+  const auto before = cpu.statistics().allocation.all.allocated;
+  EXPECT_THAT(x.to_doubles(), ElementsAre(0, 3, 1, 4, 2, 5));
+  EXPECT_EQ(x[2][1].item<int>(), 5);
+  EXPECT_EQ(to_string(x[0]), "tensor([0., 3.], dtype=f16, device='cpu:7')");
+  EXPECT_EQ(cpu.statistics().allocation.all.allocated, before);
+}
+
 TEST_F(TensorTest, CategoriesFollowScopesAndElseTheUse) {
   const Tensor x = zeros({4}, on_cpu());
   EXPECT_EQ(x.storage().category(), memory::Category::kData);

@@ -159,14 +159,23 @@ void store(const Operand& operand,
   });
 }
 
-#define HEADROOM_BLOCKS(C)                                                             \
-  template void load_run<C>(const void*, DType, std::int64_t, std::int64_t, C*);       \
-  template void store_run<C>(void*, DType, std::int64_t, std::int64_t, const C*);      \
-  template void load<C>(const Operand&, const Shape&, std::int64_t, std::int64_t, C*); \
-  template void store<C>(const Operand&, const Shape&, std::int64_t, std::int64_t, const C*);
-HEADROOM_BLOCKS(float)
-HEADROOM_BLOCKS(double)
-HEADROOM_BLOCKS(std::int64_t)
-#undef HEADROOM_BLOCKS
+template void load_run<float>(const void*, DType, std::int64_t, std::int64_t, float*);
+template void store_run<float>(void*, DType, std::int64_t, std::int64_t, const float*);
+template void load<float>(const Operand&, const Shape&, std::int64_t, std::int64_t, float*);
+template void store<float>(const Operand&, const Shape&, std::int64_t, std::int64_t, const float*);
+
+template void load_run<double>(const void*, DType, std::int64_t, std::int64_t, double*);
+template void store_run<double>(void*, DType, std::int64_t, std::int64_t, const double*);
+template void load<double>(const Operand&, const Shape&, std::int64_t, std::int64_t, double*);
+template void store<double>(
+    const Operand&, const Shape&, std::int64_t, std::int64_t, const double*);
+
+template void load_run<std::int64_t>(const void*, DType, std::int64_t, std::int64_t, std::int64_t*);
+template void store_run<std::int64_t>(
+    void*, DType, std::int64_t, std::int64_t, const std::int64_t*);
+template void load<std::int64_t>(
+    const Operand&, const Shape&, std::int64_t, std::int64_t, std::int64_t*);
+template void store<std::int64_t>(
+    const Operand&, const Shape&, std::int64_t, std::int64_t, const std::int64_t*);
 
 }  // namespace headroom::tensor::cpu

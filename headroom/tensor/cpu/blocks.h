@@ -36,13 +36,36 @@ void with_compute_type(ComputeType type, F&& f) {
   }
 }
 
-// Where the element after row-major index `start` begins, when the operand is an array of C in
-// order; null when it must be loaded or stored by conversion.
+// Whether the elements lie one behind the other in row-major order.
+[[nodiscard]] inline bool is_dense(const Operand& operand, const Shape& shape) {
+  std::int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    if (operand.strides[static_cast<std::size_t>(i)] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
+// Where elements [start, start + count) are, when they are an array of C; null when they must be
+// loaded or stored by conversion. They are where the operand is dense, or inside one of its rows.
 template <class C>
-[[nodiscard]] C* direct(const Operand& operand, const Shape& shape, std::int64_t start) {
+[[nodiscard]] C* direct(const Operand& operand,
+                        const Shape& shape,
+                        std::int64_t start,
+                        std::int64_t count) {
   if (operand.is_bits || operand.is_scalar || operand.dtype != kNative<C>) return nullptr;
-  if (shape.size() > 1 || (shape.size() == 1 && operand.strides[0] != 1)) return nullptr;
-  return static_cast<C*>(operand.data) + start;
+  auto* data = static_cast<C*>(operand.data);
+  std::int64_t offset = 0;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    const std::int64_t at = start % shape[i];
+    const std::int64_t stride = operand.strides[static_cast<std::size_t>(i)];
+    if (i == shape.size() - 1 && (stride != 1 || at + count > shape[i])) {
+      return is_dense(operand, shape) ? data + start : nullptr;
+    }
+    offset += at * stride;
+    start /= shape[i];
+  }
+  return data + offset;
 }
 
 // Elements [start, start + count) in row-major order over `shape`; count is at most kBlock.
@@ -66,7 +89,7 @@ void store_run(void* data, DType dtype, std::int64_t stride, std::int64_t count,
 template <class C>
 const C* read(
     const Operand& operand, const Shape& shape, std::int64_t start, std::int64_t count, C* buffer) {
-  if (const C* in_place = direct<C>(operand, shape, start)) return in_place;
+  if (const C* in_place = direct<C>(operand, shape, start, count)) return in_place;
   load(operand, shape, start, count, buffer);
   return buffer;
 }

@@ -1,8 +1,13 @@
 #include "headroom/tensor/cpu/cpu_kernels.h"
 
+#include "headroom/tensor/cpu/thread_pool.h"
+
 namespace headroom::tensor::cpu {
 
 const Kernels& kernels() {
+  // Here, where a wrong HEADROOM_THREADS can be told: a kernel may run where nobody could catch it.
+  static const ThreadPool& pool = ThreadPool::shared();
+  (void)pool;
   static const Kernels kTable{.is_host = true,
                               .element = element,
                               .generate = generate,

@@ -36,7 +36,7 @@ class Walk {
                   ? buffers_[i].values
                   : read(args_.in[i], args_.shape, start, count, buffers_[i].values);
     }
-    if (C* in_place = direct<C>(args_.out, args_.shape, start)) {
+    if (C* in_place = direct<C>(args_.out, args_.shape, start, count)) {
       function_(in_place, in.data(), count);
       return;
     }

@@ -43,6 +43,9 @@ void check_same_device(std::string_view op, const Tensor& a, const Tensor& b);
 void check_can_hold(std::string_view op, const Tensor& self, DType result, const Shape& shape);
 // "sin: not defined for bool".
 [[noreturn]] void refuse_dtype(std::string_view op, DType dtype);
+inline void check_floating(std::string_view op, const Tensor& x) {
+  if (!is_floating(x.dtype())) refuse_dtype(op, x.dtype());
+}
 
 [[nodiscard]] inline void* pointer(const Tensor& tensor) {
   return reinterpret_cast<void*>(tensor.address());

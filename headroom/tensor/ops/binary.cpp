@@ -31,7 +31,7 @@ DType divided(DType dtype) { return is_floating(dtype) ? dtype : DType::kF32; }
 // Of two tensors; a third operand may be a number.
 Tensor compute(const char* name, ElementOp op, const Joined& to, std::initializer_list<In> in) {
   const Tensor& like = *(in.begin()->tensor != nullptr ? in.begin() : in.begin() + 1)->tensor;
-  const Tensor out = new_output(name, like, to.shape, to.dtype);
+  Tensor out = new_output(name, like, to.shape, to.dtype);
   run_element(op, to.dtype, out, in);
   return out;
 }
@@ -48,18 +48,18 @@ void compute_in_place(const char* name,
   self.storage().bump_version();
 }
 
-Joined join(const Tensor& a, Scalar b) {
+Joined joined_with(const Tensor& a, Scalar b) {
   return {.shape = a.shape(), .dtype = promote_types(a.dtype(), b)};
 }
 
 Joined join_divided(const char* name, const Tensor& a, const Tensor& b) {
-  Joined out = tensor::join(name, a, b);
+  Joined out = join(name, a, b);
   out.dtype = divided(out.dtype);
   return out;
 }
 
 Joined join_divided(const Tensor& a, Scalar b) {
-  Joined out = join(a, b);
+  Joined out = joined_with(a, b);
   out.dtype = divided(out.dtype);
   return out;
 }
@@ -123,7 +123,7 @@ Tensor before_write(const Tensor& self, bool wanted) {
 }
 
 Tensor add_named(const char* name, const Tensor& a, const Tensor& b, Scalar alpha) {
-  const Joined to = tensor::join(name, a, b);
+  const Joined to = join(name, a, b);
   const Tensor y = is_one(alpha) ? compute(name, kAdd, to, {a, b})
                                  : compute(name, kAddScaled, to, {a, b, alpha});
   return record(name, {&a, &b}, y, {}, add_backward(a, b, alpha));
@@ -133,7 +133,7 @@ const Tensor& add_named_in_place(const char* name,
                                  const Tensor& self,
                                  const Tensor& b,
                                  Scalar alpha) {
-  const Joined to = tensor::join(name, self, b);
+  const Joined to = join(name, self, b);
   is_one(alpha) ? compute_in_place(name, kAdd, self, to, {self, b})
                 : compute_in_place(name, kAddScaled, self, to, {self, b, alpha});
   record_in_place(name, {&self, &b}, self, {}, add_backward(self, b, alpha));
@@ -149,7 +149,7 @@ Scalar opposite(Scalar value) {
 Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add_named("add", a, b, alpha); }
 
 Tensor add(const Tensor& a, Scalar b) {
-  const Tensor y = compute("add", kAdd, join(a, b), {a, b});
+  const Tensor y = compute("add", kAdd, joined_with(a, b), {a, b});
   return record("add", {&a}, y, {}, pass_on(a.dtype()));
 }
 
@@ -160,14 +160,14 @@ Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) {
 Tensor sub(const Tensor& a, Scalar b) { return add(a, opposite(b)); }
 
 Tensor sub(Scalar a, const Tensor& b) {
-  const Tensor y = compute("sub", kSub, join(b, a), {a, b});
+  const Tensor y = compute("sub", kSub, joined_with(b, a), {a, b});
   return record("sub", {&b}, y, {}, [own = b.dtype()](BackwardArgs& args) {
     args.set_grad(0, neg(args.grad()).to(own));
   });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  const Tensor y = compute("mul", kMul, tensor::join("mul", a, b), {a, b});
+  const Tensor y = compute("mul", kMul, join("mul", a, b), {a, b});
   return record("mul",
                 {&a, &b},
                 y,
@@ -176,7 +176,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, Scalar b) {
-  const Tensor y = compute("mul", kMul, join(a, b), {a, b});
+  const Tensor y = compute("mul", kMul, joined_with(a, b), {a, b});
   return record("mul", {&a}, y, {}, scale_backward(a.dtype(), b, kMul));
 }
 
@@ -204,12 +204,12 @@ Tensor div(Scalar a, const Tensor& b) {
 }
 
 Tensor pow(const Tensor& base, Scalar power) {
-  const Tensor y = compute("pow", kPow, join(base, power), {base, power});
+  const Tensor y = compute("pow", kPow, joined_with(base, power), {base, power});
   return record("pow", {&base}, y, {save_input(base)}, pow_backward(base.dtype(), power));
 }
 
 Tensor pow(const Tensor& base, const Tensor& power) {
-  const Joined to = tensor::join("pow", base, power);
+  const Joined to = join("pow", base, power);
   const Tensor y = compute("pow", kPow, to, {base, power});
   return record(
       "pow",
@@ -232,11 +232,11 @@ Tensor pow(const Tensor& base, const Tensor& power) {
 }
 
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
-  return compute("floor_divide", kFloorDivide, tensor::join("floor_divide", a, b), {a, b});
+  return compute("floor_divide", kFloorDivide, join("floor_divide", a, b), {a, b});
 }
 
 Tensor remainder(const Tensor& a, const Tensor& b) {
-  return compute("remainder", kRemainder, tensor::join("remainder", a, b), {a, b});
+  return compute("remainder", kRemainder, join("remainder", a, b), {a, b});
 }
 
 // --- In place ------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
 }
 
 const Tensor& Tensor::add_(Scalar other) const {
-  compute_in_place("add_", kAdd, *this, join(*this, other), {*this, other});
+  compute_in_place("add_", kAdd, *this, joined_with(*this, other), {*this, other});
   record_in_place("add_", {this}, *this, {}, pass_on(dtype()));
   return *this;
 }
@@ -258,7 +258,7 @@ const Tensor& Tensor::add_(Scalar other) const {
 const Tensor& Tensor::sub_(Scalar other) const { return add_(opposite(other)); }
 
 const Tensor& Tensor::mul_(const Tensor& other) const {
-  const Joined to = tensor::join("mul_", *this, other);
+  const Joined to = join("mul_", *this, other);
   const Tensor before = before_write(*this, needs_grad(other));
   compute_in_place("mul_", kMul, *this, to, {*this, other});
   record_in_place("mul_",
@@ -270,7 +270,7 @@ const Tensor& Tensor::mul_(const Tensor& other) const {
 }
 
 const Tensor& Tensor::mul_(Scalar other) const {
-  compute_in_place("mul_", kMul, *this, join(*this, other), {*this, other});
+  compute_in_place("mul_", kMul, *this, joined_with(*this, other), {*this, other});
   record_in_place("mul_", {this}, *this, {}, scale_backward(dtype(), other, kMul));
   return *this;
 }
@@ -295,7 +295,7 @@ const Tensor& Tensor::div_(Scalar other) const {
 
 const Tensor& Tensor::pow_(Scalar exponent) const {
   const Tensor before = before_write(*this, needs_grad(*this));
-  compute_in_place("pow_", kPow, *this, join(*this, exponent), {*this, exponent});
+  compute_in_place("pow_", kPow, *this, joined_with(*this, exponent), {*this, exponent});
   record_in_place("pow_",
                   {this},
                   *this,

@@ -11,19 +11,19 @@ using enum ElementOp;
 
 Tensor compare(const char* name, ElementOp op, const Tensor& a, const Tensor& b) {
   const Joined to = join(name, a, b);
-  const Tensor out = new_output(name, a, to.shape, DType::kBool);
+  Tensor out = new_output(name, a, to.shape, DType::kBool);
   run_element(op, to.dtype, out, {a, b});
   return out;
 }
 
 Tensor compare(const char* name, ElementOp op, const Tensor& a, Scalar b) {
-  const Tensor out = new_output(name, a, a.shape(), DType::kBool);
+  Tensor out = new_output(name, a, a.shape(), DType::kBool);
   run_element(op, promote_types(a.dtype(), b), out, {a, b});
   return out;
 }
 
-Tensor test(const char* name, ElementOp op, const Tensor& x) {
-  const Tensor out = new_output(name, x, x.shape(), DType::kBool);
+Tensor test_each(const char* name, ElementOp op, const Tensor& x) {
+  Tensor out = new_output(name, x, x.shape(), DType::kBool);
   run_element(op, x.dtype(), out, {x});
   return out;
 }
@@ -44,8 +44,8 @@ HEADROOM_COMPARE(ge, kGe)
 Tensor logical_and(const Tensor& a, const Tensor& b) { return compare("logical_and", kAnd, a, b); }
 Tensor logical_or(const Tensor& a, const Tensor& b) { return compare("logical_or", kOr, a, b); }
 Tensor logical_xor(const Tensor& a, const Tensor& b) { return compare("logical_xor", kXor, a, b); }
-Tensor logical_not(const Tensor& x) { return test("logical_not", kLogicalNot, x); }
-Tensor isnan(const Tensor& x) { return test("isnan", kIsNan, x); }
+Tensor logical_not(const Tensor& x) { return test_each("logical_not", kLogicalNot, x); }
+Tensor isnan(const Tensor& x) { return test_each("isnan", kIsNan, x); }
 
 bool equal(const Tensor& a, const Tensor& b) {
   check_same_device("equal", a, b);

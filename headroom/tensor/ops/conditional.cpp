@@ -23,7 +23,7 @@ Tensor pack(const char* name,
             const Tensor& like,
             const Shape& shape,
             std::initializer_list<In> in) {
-  const Tensor bits = new_bits(name, like, checked_numel(name, shape));
+  Tensor bits = new_bits(name, like, checked_numel(name, shape));
   run_element_to_bits(op, compute, bits, shape, in);
   return bits;
 }
@@ -31,7 +31,7 @@ Tensor pack(const char* name,
 // The gradient where the bits say so, and 0 elsewhere; or the other way round.
 Tensor masked(const char* name, const Tensor& grad, const Tensor& bits, bool where_set) {
   refuse_second_derivative(name, {&grad});
-  const Tensor out = new_output(name, grad, grad.shape(), grad.dtype());
+  Tensor out = new_output(name, grad, grad.shape(), grad.dtype());
   const In zero(Scalar(0));
   run_element(kWhere,
               grad.dtype(),

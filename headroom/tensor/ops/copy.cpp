@@ -1,4 +1,5 @@
 // Copies: between types, strides and devices.
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/creation.h"
 #include "headroom/tensor/tape.h"
@@ -7,10 +8,6 @@ namespace headroom {
 namespace {
 
 using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
-
-void must(const device::DeviceResult<void>& result) {
-  if (!result) throw Error(to_string(result.error()));
-}
 
 // Of equal bytes in the same order: one contiguous run to another, in the order of the stream of
 // whichever side is a GPU, else of the target.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "headroom/tensor/generator.h"
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 
 namespace headroom {
@@ -80,9 +81,8 @@ Tensor from_host(std::span<const T> values, const Shape& shape, const TensorOpti
   if (numel > 0) {
     device::Device& device = out.device();
     const device::StreamId stream = current_stream_id(device);
-    auto copied = device.copy_to_device(out.address(), values.data(), values.size_bytes(), stream);
-    if (copied) copied = device.synchronize_stream(stream);  // the values may go away now
-    if (!copied) throw Error(to_string(copied.error()));
+    must(device.copy_to_device(out.address(), values.data(), values.size_bytes(), stream));
+    must(device.synchronize_stream(stream));  // the values may go away now
   }
   if (raw.dtype == options.dtype) return finish(out, options);
   const memory::CategoryScope scope(out.storage().category());
@@ -122,13 +122,13 @@ Tensor empty_like(const Tensor& like) {
 }
 
 Tensor zeros_like(const Tensor& like) {
-  const Tensor out = new_output("zeros_like", like, like.shape(), like.dtype());
+  Tensor out = new_output("zeros_like", like, like.shape(), like.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   return out;
 }
 
 Tensor ones_like(const Tensor& like) {
-  const Tensor out = new_output("ones_like", like, like.shape(), like.dtype());
+  Tensor out = new_output("ones_like", like, like.shape(), like.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(1)});
   return out;
 }

@@ -1,6 +1,7 @@
 #include "headroom/tensor/ops/index.h"
 
 #include "headroom/tensor/internal/index.h"
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/creation.h"
 
@@ -19,9 +20,7 @@ void check_indices(const char* op,
   const Kernels* kernels = kernels_for(device.id().kind);
   if (kernels == nullptr || kernels->check_index == nullptr || index.numel() == 0) return;
   const Launch where = launch_on(index);
-  if (auto waited = device.synchronize_stream(where.stream); !waited) {
-    throw Error(to_string(waited.error()));
-  }
+  must(device.synchronize_stream(where.stream));
   IndexCheckArgs args{.index = static_cast<const std::int64_t*>(pointer(index)),
                       .shape = index.shape(),
                       .strides = index.strides(),
@@ -68,7 +67,7 @@ void check_source(const char* op, const Tensor& x, const Tensor& index, const Te
   check_inside(op, index, -1, source.shape());
 }
 
-IndexArgs args_for(int dim, const Tensor& index, const Tensor& from, const Tensor& to) {
+IndexArgs index_args(int dim, const Tensor& index, const Tensor& from, const Tensor& to) {
   return {.dtype = to.dtype(),
           .dim = dim,
           .shape = index.shape(),
@@ -82,12 +81,12 @@ IndexArgs args_for(int dim, const Tensor& index, const Tensor& from, const Tenso
 
 void run_gather(const Tensor& to, const Tensor& from, int dim, const Tensor& index) {
   if (index.numel() == 0) return;
-  launch(launch_on(to), &Kernels::gather, args_for(dim, index, from, to));
+  launch(launch_on(to), &Kernels::gather, index_args(dim, index, from, to));
 }
 
 void run_scatter(const Tensor& to, const Tensor& from, int dim, const Tensor& index, bool is_add) {
   if (index.numel() == 0) return;
-  IndexArgs args = args_for(dim, index, from, to);
+  IndexArgs args = index_args(dim, index, from, to);
   args.is_add = is_add;
   launch(launch_on(to), &Kernels::scatter, args);
 }
@@ -95,7 +94,7 @@ void run_scatter(const Tensor& to, const Tensor& from, int dim, const Tensor& in
 // Gradients of what was gathered, added up where they came from.
 Tensor gather_backward(const Tensor& grad, const Tensor& index, int dim, const Shape& shape) {
   refuse_second_derivative("gather", {&grad});
-  const Tensor out = new_output("gather", grad, shape, grad.dtype());
+  Tensor out = new_output("gather", grad, shape, grad.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   run_scatter(out, grad, dim, index, true);
   return out;
@@ -103,11 +102,11 @@ Tensor gather_backward(const Tensor& grad, const Tensor& index, int dim, const S
 
 Tensor gathered(const Tensor& grad, const Tensor& index, int dim, const Shape& source) {
   refuse_second_derivative("scatter", {&grad});
-  const Tensor picked = new_output("scatter", grad, index.shape(), grad.dtype());
+  Tensor picked = new_output("scatter", grad, index.shape(), grad.dtype());
   run_gather(picked, grad, dim, index);
   if (index.shape() == source) return picked;
   // The source may be larger than the index; the rest of it was not used.
-  const Tensor out = new_output("scatter", grad, source, grad.dtype());
+  Tensor out = new_output("scatter", grad, source, grad.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   Tensor part = out;
   const GradModeScope no_grad(false);

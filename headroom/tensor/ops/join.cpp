@@ -11,14 +11,14 @@ void refuse_none(const char* op, const std::vector<Tensor>& tensors) {
   if (tensors.empty()) throw InvalidArgument(std::string(op) + ": there are no tensors to join");
 }
 
-struct Joined {
+struct Catenation {
   Shape shape{};
   DType dtype = DType::kF32;
   std::vector<std::int64_t> starts{};  // of each in the result, along the dimension
 };
 
-Joined join(const std::vector<Tensor>& tensors, int dim) {
-  Joined out{.shape = tensors.front().shape(), .dtype = tensors.front().dtype()};
+Catenation catenation_of(const std::vector<Tensor>& tensors, int dim) {
+  Catenation out{.shape = tensors.front().shape(), .dtype = tensors.front().dtype()};
   out.shape[dim] = 0;
   for (const Tensor& tensor : tensors) {
     check_same_device("cat", tensors.front(), tensor);
@@ -45,7 +45,7 @@ struct Piece {
 // As many inputs as there are tensors, so the tape is called by hand.
 void record_cat(const std::vector<Tensor>& tensors,
                 int dim,
-                const Joined& joined,
+                const Catenation& joined,
                 const Tensor& y) {
   std::vector<const Tensor*> inputs;
   std::vector<Piece> pieces;
@@ -75,8 +75,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   const Tensor& first = tensors.front();
   if (first.dim() == 0) throw InvalidArgument("cat: tensors of no dimensions; use stack");
   dim = normalize_dim("cat", dim, first.shape());
-  const Joined joined = join(tensors, dim);
-  const Tensor y = new_output("cat", first, joined.shape, joined.dtype);
+  const Catenation joined = catenation_of(tensors, dim);
+  Tensor y = new_output("cat", first, joined.shape, joined.dtype);
   {
     const GradModeScope no_grad(false);
     for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -57,31 +57,28 @@ bool describe(const Tensor& x, MatrixOperand& out) {
   return out.leading <= std::numeric_limits<std::int32_t>::max();
 }
 
-Tensor dense(const Tensor& x) {
-  MatrixOperand unused;
-  const GradModeScope no_grad(false);
-  return describe(x, unused) ? x : x.clone();
-}
-
-MatrixOperand operand(const Tensor& x, const Shape& batch) {
-  MatrixOperand out;
-  (void)describe(x, out);
-  out.data = pointer(x);
-  Shape own = x.shape();
-  Strides strides = x.strides();
-  for (int i = 0; i < 2; ++i) {
-    own.erase(own.size() - 1);
-    strides.erase(strides.size() - 1);
-  }
-  const Strides spread = broadcast_strides(own, strides, batch);
-  std::copy(spread.begin(), spread.end(), out.batch_strides.begin());
-  return out;
-}
-
 Shape batch_of(const Tensor& x) {
   Shape out = x.shape();
   out.erase(out.size() - 1);
   out.erase(out.size() - 1);
+  return out;
+}
+
+// The matrices of x. Where their layout needs a copy, `copy` holds it.
+MatrixOperand operand(const Tensor& x, const Shape& batch, Tensor& copy) {
+  MatrixOperand out;
+  if (!describe(x, out)) {
+    const GradModeScope no_grad(false);
+    copy = x.clone();
+    return operand(copy, batch, copy);
+  }
+  out.data = pointer(x);
+  if (batch.empty()) return out;
+  Strides strides = x.strides();
+  strides.erase(strides.size() - 1);
+  strides.erase(strides.size() - 1);
+  const Strides spread = broadcast_strides(batch_of(x), strides, batch);
+  std::copy(spread.begin(), spread.end(), out.batch_strides.begin());
   return out;
 }
 
@@ -96,23 +93,25 @@ Tensor workspace_for(const char* op, const MatmulArgs& args, const Tensor& like)
 Tensor multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
   MatmulArgs args;
   args.dtype = a.dtype();
-  args.m = a.size(-2);
-  args.k = a.size(-1);
-  args.n = b.size(-1);
-  if (args.k != b.size(-2)) refuse_inner(op, a, b);
+  args.m = a.shape()[a.dim() - 2];
+  args.k = a.shape()[a.dim() - 1];
+  args.n = b.shape()[b.dim() - 1];
+  if (args.k != b.shape()[b.dim() - 2]) refuse_inner(op, a, b);
   check_sizes(op, {args.m, args.k, args.n});
-  args.batch = broadcast_shapes(op, batch_of(a), batch_of(b));
+  if (a.dim() > 2 || b.dim() > 2) {
+    args.batch = broadcast_shapes(op, batch_of(a), batch_of(b));
+  }
   Shape shape = args.batch;
   shape.push_back(args.m);
   shape.push_back(args.n);
-  const Tensor y = new_output(op, a, shape, a.dtype());
+  Tensor y = new_output(op, a, shape, a.dtype());
   if (y.numel() == 0) return y;
-  const Tensor left = dense(a);
-  const Tensor right = dense(b);
+  Tensor left;
+  Tensor right;
+  args.a = operand(a, args.batch, left);
+  args.b = operand(b, args.batch, right);
   const Tensor row = bias.defined() ? bias.detach().contiguous() : Tensor();
   const Tensor workspace = workspace_for(op, args, a);
-  args.a = operand(left, args.batch);
-  args.b = operand(right, args.batch);
   args.out = pointer(y);
   if (row.defined()) args.bias = pointer(row);
   if (workspace.defined()) args.workspace = static_cast<float*>(pointer(workspace));
@@ -149,10 +148,42 @@ Tensor fold_product(const Tensor& a, const Tensor& b) {
   return product("matmul", a.reshape({-1, a.size(-1)}), b).view(shape);
 }
 
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_types("linear", x, weight);
+  if (bias.defined()) check_types("linear", x, bias);
+  if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1)) {
+    throw InvalidArgument("linear: inner sizes differ: " + to_string(x.shape()) + " x weight " +
+                          to_string(weight.shape()));
+  }
+  if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
+    throw InvalidArgument("linear: a bias of " + to_string(bias.shape()) + " for " +
+                          std::to_string(weight.size(0)) + " outputs");
+  }
+}
+
+// All leading dimensions as one; -1 would not know how many rows of nothing there are.
+Tensor as_rows(const Tensor& x) {
+  std::int64_t rows = 1;
+  for (int i = 0; i + 1 < x.dim(); ++i) rows *= x.shape()[i];
+  return x.reshape({rows, x.shape().back()});
+}
+
+// The output in the shape of x: it is one, so it is made that way, not viewed.
+Tensor linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const GradModeScope no_grad(false);
+  Tensor y = multiply("linear", as_rows(x), weight.t(), bias);
+  Shape shape = x.shape();
+  shape[shape.size() - 1] = weight.size(0);
+  y.impl().strides = contiguous_strides(shape);
+  y.impl().shape = shape;
+  return y;
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_types("matmul", a, b);
+  if (a.dim() == 2 && b.dim() == 2) return product("matmul", a, b);
   refuse_scalar("matmul", a, b);
   if (a.size(-1) != b.size(b.dim() == 1 ? 0 : -2)) refuse_inner("matmul", a, b);
   if (a.dim() == 1) {
@@ -174,44 +205,17 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_types("linear", x, weight);
-  if (bias.defined()) check_types("linear", x, bias);
-  if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1)) {
-    throw InvalidArgument("linear: inner sizes differ: " + to_string(x.shape()) + " x weight " +
-                          to_string(weight.shape()));
-  }
-  if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
-    throw InvalidArgument("linear: a bias of " + to_string(bias.shape()) + " for " +
-                          std::to_string(weight.size(0)) + " outputs");
-  }
-  Shape shape = x.shape();
-  shape[shape.size() - 1] = weight.size(0);
-  const std::int64_t rows =
-      checked_numel("linear", shape) / std::max<std::int64_t>(weight.size(0), 1);
-  Tensor y;
-  {
-    const GradModeScope no_grad(false);
-    const Tensor flat =
-        x.reshape({weight.size(0) == 0 ? x.numel() / std::max<std::int64_t>(x.size(-1), 1) : rows,
-                   x.size(-1)});
-    y = multiply("linear", flat, weight.t(), bias).view(shape);
-    auto fresh = std::make_shared<Impl>(y.impl());
-    fresh->base = nullptr;  // an output, not a view of one
-    fresh->is_untracked = false;
-    y = Tensor(std::move(fresh));
-  }
+  check_linear(x, weight, bias);
+  const Tensor y = linear_forward(x, weight, bias);
   return record("linear",
                 {&x, &weight, &bias},
                 y,
                 {save_input(x, needs_grad(weight)), save_input(weight, needs_grad(x))},
                 [](BackwardArgs& args) {
-                  const Tensor flat = args.grad().reshape({-1, args.grad().size(-1)});
+                  const Tensor rows = as_rows(args.grad());
                   if (args.needs(0)) args.set_grad(0, matmul(args.grad(), args.saved(1)));
-                  if (args.needs(1)) {
-                    const Tensor input = args.saved(0);
-                    args.set_grad(1, matmul(flat.t(), input.reshape({-1, input.size(-1)})));
-                  }
-                  if (args.needs(2)) args.set_grad(2, sum(flat, {0}));
+                  if (args.needs(1)) args.set_grad(1, matmul(rows.t(), as_rows(args.saved(0))));
+                  if (args.needs(2)) args.set_grad(2, sum(rows, {0}));
                 });
 }
 

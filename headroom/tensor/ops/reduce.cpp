@@ -72,7 +72,7 @@ void append_joined(Shape& shape,
   shape.push_back(size);
 }
 
-ReduceArgs args_for(ReduceOp op, const Tensor& x, const Plan& plan) {
+ReduceArgs reduce_args(ReduceOp op, const Tensor& x, const Plan& plan) {
   ReduceArgs args;
   args.op = op;
   args.compute = compute_type(x.dtype());
@@ -90,17 +90,17 @@ ReduceArgs args_for(ReduceOp op, const Tensor& x, const Plan& plan) {
   return args;
 }
 
-Tensor run(const char* name,
-           ReduceOp op,
-           const Tensor& x,
-           const Plan& plan,
-           bool keepdim,
-           DType dtype,
-           const Tensor& index = {},
-           double parameter = 0) {
-  const Tensor y = new_output(name, x, plan.shape(keepdim), dtype);
+Tensor reduce_to(const char* name,
+                 ReduceOp op,
+                 const Tensor& x,
+                 const Plan& plan,
+                 bool keepdim,
+                 DType dtype,
+                 const Tensor& index = {},
+                 double parameter = 0) {
+  Tensor y = new_output(name, x, plan.shape(keepdim), dtype);
   if (y.numel() == 0) return y;
-  ReduceArgs args = args_for(op, x, plan);
+  ReduceArgs args = reduce_args(op, x, plan);
   args.out = pointer(y);
   args.out_dtype = dtype;
   if (index.defined()) args.index_out = static_cast<std::int64_t*>(pointer(index));
@@ -111,10 +111,6 @@ Tensor run(const char* name,
 
 DType added(DType dtype) { return is_floating(dtype) ? dtype : DType::kI64; }
 
-void refuse_integers(const char* name, const Tensor& x) {
-  if (!is_floating(x.dtype())) refuse_dtype(name, x.dtype());
-}
-
 void refuse_nothing(const char* name, const Plan& plan, const Tensor& x) {
   if (plan.count > 0) return;
   throw InvalidArgument(std::string(name) + ": nothing to choose from in " + to_string(x.shape()));
@@ -122,14 +118,14 @@ void refuse_nothing(const char* name, const Plan& plan, const Tensor& x) {
 
 Tensor sum_named(const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_for("sum", x, dims);
-  const Tensor y = run("sum", ReduceOp::kSum, x, plan, keepdim, added(x.dtype()));
+  const Tensor y = reduce_to("sum", ReduceOp::kSum, x, plan, keepdim, added(x.dtype()));
   return record("sum", {&x}, y, {}, [own = x.shape(), as = plan.kept_all](BackwardArgs& b) {
     b.set_grad(0, b.grad().reshape(as).expand(own));
   });
 }
 
 // The place of the extreme among the reduced elements is all a backward needs.
-auto choice_backward(const Tensor& x, const Plan& plan) {
+auto extreme_backward(const Tensor& x, const Plan& plan) {
   Dims order;
   for (int i = 0; i < x.dim(); ++i) {
     if (!plan.reduces(i)) order.push_back(i);
@@ -174,8 +170,8 @@ std::pair<Tensor, Tensor> choose(const char* name,
   if (wants_index || needs_grad(x)) {
     index = new_output(name, x, plan.shape(keepdim), DType::kI64);
   }
-  const Tensor y = run(name, op, x, plan, keepdim, x.dtype(), index);
-  return {record(name, {&x}, y, {save_output(index, index.defined())}, choice_backward(x, plan)),
+  const Tensor y = reduce_to(name, op, x, plan, keepdim, x.dtype(), index);
+  return {record(name, {&x}, y, {save_output(index, index.defined())}, extreme_backward(x, plan)),
           index};
 }
 
@@ -183,11 +179,11 @@ Tensor choose_index(
     const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_for(name, x, dims);
   refuse_nothing(name, plan, x);
-  return run(name, op, x, plan, keepdim, DType::kI64);
+  return reduce_to(name, op, x, plan, keepdim, DType::kI64);
 }
 
-Tensor test(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
-  return run(name, op, x, plan_for(name, x, dims), keepdim, DType::kBool);
+Tensor reduce_test(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce_to(name, op, x, plan_for(name, x, dims), keepdim, DType::kBool);
 }
 
 // 0 / 0 where both are 0, which has the gradient 0.
@@ -204,11 +200,11 @@ Tensor norm_backward(double order, const Tensor& g, const Tensor& x, const Tenso
 }
 
 Tensor any_norm(const Tensor& x, double order, const Plan& plan, bool keepdim) {
-  if (order == 1) return run("norm", ReduceOp::kNorm1, x, plan, keepdim, x.dtype());
-  if (order == 2) return run("norm", ReduceOp::kNorm2, x, plan, keepdim, x.dtype());
-  if (std::isinf(order)) return run("norm", ReduceOp::kNormInf, x, plan, keepdim, x.dtype());
+  if (order == 1) return reduce_to("norm", ReduceOp::kNorm1, x, plan, keepdim, x.dtype());
+  if (order == 2) return reduce_to("norm", ReduceOp::kNorm2, x, plan, keepdim, x.dtype());
+  if (std::isinf(order)) return reduce_to("norm", ReduceOp::kNormInf, x, plan, keepdim, x.dtype());
   const Tensor powers = pow(abs(x.detach()), order);
-  return run("norm", ReduceOp::kSum, powers, plan, keepdim, x.dtype()).pow_(1 / order);
+  return reduce_to("norm", ReduceOp::kSum, powers, plan, keepdim, x.dtype()).pow_(1 / order);
 }
 
 // Division by the factor itself, save where that is 0: there, the product of the others.
@@ -227,9 +223,9 @@ Tensor sum(const Tensor& x) { return sum_named(x, all_dims(x), false); }
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) { return sum_named(x, dims, keepdim); }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
-  refuse_integers("mean", x);
+  check_floating("mean", x);
   const Plan plan = plan_for("mean", x, dims);
-  const Tensor y = run("mean", ReduceOp::kMean, x, plan, keepdim, x.dtype());
+  const Tensor y = reduce_to("mean", ReduceOp::kMean, x, plan, keepdim, x.dtype());
   return record("mean",
                 {&x},
                 y,
@@ -242,7 +238,7 @@ Tensor mean(const Tensor& x) { return mean(x, all_dims(x)); }
 
 Tensor prod(const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_for("prod", x, dims);
-  const Tensor y = run("prod", ReduceOp::kProd, x, plan, keepdim, added(x.dtype()));
+  const Tensor y = reduce_to("prod", ReduceOp::kProd, x, plan, keepdim, added(x.dtype()));
   return record(
       "prod",
       {&x},
@@ -286,19 +282,19 @@ Tensor argmin(const Tensor& x, int dim, bool keepdim) {
   return choose_index("argmin", ReduceOp::kArgmin, x, {dim}, keepdim);
 }
 
-Tensor any(const Tensor& x) { return test("any", ReduceOp::kAny, x, all_dims(x), false); }
-Tensor all(const Tensor& x) { return test("all", ReduceOp::kAll, x, all_dims(x), false); }
+Tensor any(const Tensor& x) { return reduce_test("any", ReduceOp::kAny, x, all_dims(x), false); }
+Tensor all(const Tensor& x) { return reduce_test("all", ReduceOp::kAll, x, all_dims(x), false); }
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
-  return test("any", ReduceOp::kAny, x, dims, keepdim);
+  return reduce_test("any", ReduceOp::kAny, x, dims, keepdim);
 }
 Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
-  return test("all", ReduceOp::kAll, x, dims, keepdim);
+  return reduce_test("all", ReduceOp::kAll, x, dims, keepdim);
 }
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  refuse_integers("var", x);
+  check_floating("var", x);
   const Plan plan = plan_for("var", x, dims);
-  const Tensor y = run("var", ReduceOp::kVar, x, plan, keepdim, x.dtype(), {}, correction);
+  const Tensor y = reduce_to("var", ReduceOp::kVar, x, plan, keepdim, x.dtype(), {}, correction);
   const double divisor = static_cast<double>(plan.count) - correction;
   // The mean is had again: it costs a pass, and no memory until then.
   return record(
@@ -311,7 +307,7 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 Tensor var(const Tensor& x) { return var(x, all_dims(x)); }
 
 Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
-  refuse_integers("norm", x);
+  check_floating("norm", x);
   if (!(order > 0))
     throw InvalidArgument("norm: order " + to_string(Scalar(order)) + " is not above 0");
   const Plan plan = plan_for("norm", x, dims);
@@ -328,9 +324,9 @@ Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
 Tensor norm(const Tensor& x, double order) { return norm(x, order, all_dims(x)); }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
-  refuse_integers("logsumexp", x);
+  check_floating("logsumexp", x);
   const Plan plan = plan_for("logsumexp", x, dims);
-  const Tensor y = run("logsumexp", ReduceOp::kLogSumExp, x, plan, keepdim, x.dtype());
+  const Tensor y = reduce_to("logsumexp", ReduceOp::kLogSumExp, x, plan, keepdim, x.dtype());
   return record(
       "logsumexp", {&x}, y, {save_input(x), save_output(y)}, [as = plan.kept_all](BackwardArgs& b) {
         const Tensor share = exp(sub(b.saved(0), b.saved(1).reshape(as)));

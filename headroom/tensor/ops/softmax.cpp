@@ -16,16 +16,12 @@ RowsShape rows_of(const Shape& shape, int dim) {
   return rows;
 }
 
-void refuse_integers(const char* op, const Tensor& x) {
-  if (!is_floating(x.dtype())) refuse_dtype(op, x.dtype());
-}
-
 // Saved: the output y.
 Tensor softmax_backward(
     const char* name, const Tensor& grad, const Tensor& y, int dim, bool is_log) {
   refuse_second_derivative(name, {&grad, &y});
   const Tensor dense = grad.contiguous();
-  const Tensor out = new_output(name, y, y.shape(), y.dtype());
+  Tensor out = new_output(name, y, y.shape(), y.dtype());
   if (out.numel() == 0) return out;
   const SoftmaxArgs args{.rows = rows_of(y.shape(), dim),
                          .is_log = is_log,
@@ -38,7 +34,7 @@ Tensor softmax_backward(
 }
 
 Tensor softmax_named(const char* name, const Tensor& x, int dim, bool is_log) {
-  refuse_integers(name, x);
+  check_floating(name, x);
   dim = normalize_dim(name, dim, x.shape());
   Tensor dense;
   {
@@ -60,7 +56,7 @@ Tensor softmax_named(const char* name, const Tensor& x, int dim, bool is_log) {
 }
 
 void check_target(const Tensor& logits, const Tensor& target, std::int64_t ignored) {
-  refuse_integers("cross_entropy", logits);
+  check_floating("cross_entropy", logits);
   check_same_device("cross_entropy", logits, target);
   Shape expected = logits.shape();
   if (logits.dim() >= 2) expected.erase(1);
@@ -73,10 +69,10 @@ void check_target(const Tensor& logits, const Tensor& target, std::int64_t ignor
 
 DType wide_type(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
-CrossEntropyArgs args_for(const Tensor& logits,
-                          const Tensor& target,
-                          const Tensor& lse,
-                          const CrossEntropyOptions& options) {
+CrossEntropyArgs loss_args(const Tensor& logits,
+                           const Tensor& target,
+                           const Tensor& lse,
+                           const CrossEntropyOptions& options) {
   CrossEntropyArgs args;
   args.rows = rows_of(logits.shape(), 1);
   args.dtype = logits.dtype();
@@ -98,9 +94,9 @@ Tensor cross_entropy_backward(const Tensor& grad,
   const Tensor x = logits.contiguous();
   const Tensor t = target.contiguous();
   const Tensor g = grad.contiguous();
-  const Tensor out = new_output("cross_entropy", x, x.shape(), x.dtype());
+  Tensor out = new_output("cross_entropy", x, x.shape(), x.dtype());
   if (out.numel() == 0) return out;
-  CrossEntropyArgs args = args_for(x, t, lse, options);
+  CrossEntropyArgs args = loss_args(x, t, lse, options);
   args.is_backward = true;
   args.out = pointer(out);
   args.grad = pointer(g);
@@ -129,7 +125,7 @@ Tensor cross_entropy(const Tensor& logits,
     const GradModeScope no_grad(false);
     const Tensor x = logits.contiguous();
     const Tensor t = target.contiguous();
-    CrossEntropyArgs args = args_for(x, t, lse, options);
+    CrossEntropyArgs args = loss_args(x, t, lse, options);
     args.losses = pointer(losses);
     if (!is_row) args.out = pointer(y);
     launch(launch_on(y), &Kernels::cross_entropy, args);

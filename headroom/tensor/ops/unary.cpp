@@ -50,7 +50,7 @@ constexpr Rule kSiluRule{"silu", "silu_", kSilu, kSiluBackward, Keep::kInput};
 
 Tensor gradient(const Rule& rule, const Tensor& grad, const Tensor& kept) {
   if (rule.backward == kCopy) return zeros_like(grad);
-  const Tensor out = new_output(rule.name, grad, grad.shape(), grad.dtype());
+  Tensor out = new_output(rule.name, grad, grad.shape(), grad.dtype());
   if (rule.keep == Keep::kNothing) {
     refuse_second_derivative(rule.name, {&grad});
     run_element(rule.backward, out.dtype(), out, {grad});
@@ -149,5 +149,8 @@ HEADROOM_UNARY_IN_PLACE(cos_, kCosRule)
 HEADROOM_UNARY_IN_PLACE(tanh_, kTanhRule)
 HEADROOM_UNARY_IN_PLACE(sigmoid_, kSigmoidRule)
 HEADROOM_UNARY_IN_PLACE(relu_, kReluRule)
+
+#undef HEADROOM_UNARY
+#undef HEADROOM_UNARY_IN_PLACE
 
 }  // namespace headroom

@@ -100,7 +100,7 @@ Tensor selected(const Tensor& x, int dim, std::int64_t index) {
   return new_view(x, shape, strides, offset);
 }
 
-void refuse_scalar(const char* op, const Tensor& x) {
+void refuse_no_dims(const char* op, const Tensor& x) {
   if (x.dim() > 0) return;
   throw InvalidArgument(std::string(op) + ": a tensor of no dimensions cannot be cut");
 }
@@ -170,7 +170,7 @@ Tensor Tensor::permute(const Dims& order) const {
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
-  refuse_scalar("select", *this);
+  refuse_no_dims("select", *this);
   dim = normalize_dim("select", dim, shape());
   const std::int64_t size = shape()[dim];
   if (index < -size || index >= size) {
@@ -184,7 +184,7 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
-  refuse_scalar("slice", *this);
+  refuse_no_dims("slice", *this);
   dim = normalize_dim("slice", dim, shape());
   if (step <= 0) {
     throw InvalidArgument("slice: the step must be positive, not " + std::to_string(step));
@@ -205,7 +205,7 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
-  refuse_scalar("narrow", *this);
+  refuse_no_dims("narrow", *this);
   dim = normalize_dim("narrow", dim, shape());
   const std::int64_t size = shape()[dim];
   if (start < 0 || length < 0 || start > size || length > size - start) {
@@ -284,7 +284,7 @@ Tensor Tensor::flatten(int start, int end) const {
 }
 
 std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
-  refuse_scalar("split", *this);
+  refuse_no_dims("split", *this);
   dim = normalize_dim("split", dim, shape());
   if (size <= 0) throw InvalidArgument("split: pieces of " + std::to_string(size));
   std::vector<Tensor> out;
@@ -296,7 +296,7 @@ std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
 }
 
 std::vector<Tensor> Tensor::chunk(std::int64_t count, int dim) const {
-  refuse_scalar("chunk", *this);
+  refuse_no_dims("chunk", *this);
   if (count <= 0) throw InvalidArgument("chunk: into " + std::to_string(count) + " pieces");
   const std::int64_t total = shape()[normalize_dim("chunk", dim, shape())];
   return split(std::max<std::int64_t>(1, (total + count - 1) / count), dim);

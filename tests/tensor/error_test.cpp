@@ -1,0 +1,221 @@
+// Every mistake is told in one line that says what was found, before anything is allocated.
+#include "headroom/base/error.h"
+
+#include <cmath>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/memory/out_of_memory.h"
+
+#include "tests/tensor/op_suite.h"
+#include "tests/tensor/test_tape.h"
+
+namespace headroom::testing {
+namespace {
+
+struct Mistake {
+  const char* message;
+  std::function<void()> make;
+};
+
+class TensorErrors : public ::testing::Test {
+ protected:
+  // Runs each and compares its message; nothing may be allocated, not even for a moment.
+  void expect_refused(const std::vector<Mistake>& mistakes) {
+    for (const Mistake& mistake : mistakes) {
+      SCOPED_TRACE(mistake.message);
+      const EventLog log(cpu());
+      try {
+        mistake.make();
+        ADD_FAILURE() << "was not refused";
+      } catch (const InvalidArgument& error) {
+        EXPECT_STREQ(error.what(), mistake.message);
+      }
+      EXPECT_TRUE(log.lines().empty());
+    }
+  }
+  [[nodiscard]] memory::Allocator& cpu() const { return world_.allocator(); }
+  [[nodiscard]] Tensor make(const Shape& shape, DType dtype = kF32) const {
+    return zeros(shape, {.dtype = dtype, .device = cpu()});
+  }
+
+  World world_ = tensor_backends()[0].make();
+  World other_ = World(tensor_backends()[0].make_meta());
+};
+
+TEST_F(TensorErrors, ShapesThatDoNotFit) {
+  const Tensor a = make({32, 64});
+  const Tensor b = make({128, 16});
+  expect_refused({
+      {"matmul: inner sizes differ: [32, 64] x [128, 16]", [&] { (void)matmul(a, b); }},
+      {"add: shapes do not broadcast: [32, 64] and [128, 16]", [&] { (void)(a + b); }},
+      {"add_: shapes do not broadcast: [32, 64] and [128, 16]", [&] { a.add_(b); }},
+      {"mul_: a result of shape [32, 64] cannot be written into [1, 64]",
+       [&] { a.narrow(0, 0, 1).mul_(a); }},
+      {"view: 2048 elements do not make [3, 5]",
+       [&] {
+         (void)a.view({3, 5});
+       }},
+      {"view: 2048 elements do not make [3, -1]",
+       [&] {
+         (void)a.view({3, -1});
+       }},
+      {"reshape: more than one size is -1 in [-1, -1]",
+       [&] {
+         (void)a.reshape({-1, -1});
+       }},
+      {"view: the strides [1, 64] of [64, 32] do not allow [2048]; use reshape",
+       [&] { (void)a.t().view({-1}); }},
+      {"cat: sizes other than of dimension 0 differ: [32, 64] and [128, 16]",
+       [&] {
+         (void)cat({a, b});
+       }},
+      {"stack: shapes differ: [32, 64] and [128, 16]",
+       [&] {
+         (void)stack({a, b});
+       }},
+      {"cat: there are no tensors to join", [&] { (void)cat({}); }},
+      {"linear: inner sizes differ: [32, 64] x weight [128, 16]", [&] { (void)linear(a, b); }},
+      {"bmm: batches of matrices are wanted, not [32, 64] x [128, 16]", [&] { (void)bmm(a, b); }},
+      {"copy_: [32, 64] does not fit into [64]", [&] { a[0].copy_(a); }},
+      {"expand: [32, 64] does not expand to [64]", [&] { (void)a.expand({64}); }},
+      {"from: 2 values for a tensor of [3]",
+       [&] {
+         (void)from(std::vector<double>{1, 2}, {3}, {.device = cpu()});
+       }},
+      {"cross_entropy: logits of [32, 64] do not go with targets of [64]",
+       [&] { (void)cross_entropy(a, a[0]); }},
+      {"item: [32, 64] has 2048 elements, not one", [&] { (void)a.item(); }},
+      {"t: a matrix is wanted, not [64]", [&] { (void)a[0].t(); }},
+      {"randint: no integers in [3, 3)", [&] { (void)randint(3, 3, {1}, {.device = cpu()}); }},
+  });
+}
+
+TEST_F(TensorErrors, DevicesThatDiffer) {
+  const Tensor here = make({2});
+  const Tensor there = zeros({2}, {.device = other_.allocator()});
+  expect_refused({
+      {"add: operands are on different devices: cpu:9 and meta:9", [&] { (void)(here + there); }},
+      {"add_: operands are on different devices: cpu:9 and meta:9", [&] { here.add_(there); }},
+      {"matmul: operands are on different devices: cpu:9 and meta:9",
+       [&] { (void)matmul(here, there); }},
+      {"cat: operands are on different devices: cpu:9 and meta:9",
+       [&] {
+         (void)cat({here, there});
+       }},
+      {"eq: operands are on different devices: cpu:9 and meta:9", [&] { (void)eq(here, there); }},
+      {"item: a tensor on meta:9 has no values", [&] { (void)there[0].item(); }},
+      {"copy_: a tensor on meta:9 has no values to copy to cpu:9", [&] { here.copy_(there); }},
+  });
+}
+
+TEST_F(TensorErrors, TypesThatDoNotGo) {
+  const Tensor reals = make({2, 2});
+  const Tensor halves = make({2, 2}, kF16);
+  const Tensor integers = make({2, 2}, kI64);
+  expect_refused({
+      {"matmul: types differ: f32 and f16", [&] { (void)matmul(reals, halves); }},
+      {"mean: not defined for i64", [&] { (void)mean(integers); }},
+      {"softmax: not defined for i64", [&] { (void)softmax(integers, 0); }},
+      {"neg: not defined for bool", [&] { (void)neg(make({0}, kBool)); }},
+      {"rand: not defined for i64", [&] { (void)rand({1}, {.dtype = kI64, .device = cpu()}); }},
+      {"add_: a result of type f32 cannot be written into a tensor of i64",
+       [&] { integers.add_(reals); }},
+      {"exp_: a result of type f32 cannot be written into a tensor of i64",
+       [&] { integers.exp_(); }},
+      {"where: the condition must be bool, not i64", [&] { (void)where(integers, reals, reals); }},
+      {"gather: indices must be i64, not f32", [&] { (void)gather(reals, 0, reals); }},
+      {"scatter: types differ: f32 and f16", [&] { (void)scatter(reals, 0, integers, halves); }},
+      {"requires_grad_: only floating tensors have gradients, not i64",
+       [&] { integers.requires_grad_(); }},
+      {"data: the elements are f32, not f64", [&] { (void)reals.data<double>(); }},
+  });
+}
+
+TEST_F(TensorErrors, IndicesOutOfRange) {
+  const Tensor x = make({3, 4});
+  const Tensor far = full({1}, 9, {.dtype = kI64, .device = cpu()});
+  const Tensor below = full({1, 1}, -1, {.dtype = kI64, .device = cpu()});
+  expect_refused({
+      {"select: index 3 is out of range for size 3 of dimension 0", [&] { (void)x[3]; }},
+      {"select: index -4 is out of range for size 3 of dimension 0", [&] { (void)x[-4]; }},
+      {"narrow: 2 from 3 on is out of range for size 4 of dimension 1",
+       [&] { (void)x.narrow(1, 3, 2); }},
+      {"sum: dimension 2 is not in [3, 4]", [&] { (void)sum(x, {2}); }},
+      {"transpose: dimension -3 is not in [3, 4]", [&] { (void)x.transpose(0, -3); }},
+      {"sum: a dimension comes twice in [0, 0]",
+       [&] {
+         (void)sum(x, {0, 0});
+       }},
+      {"index_select: index 9 is out of range for size 4", [&] { (void)index_select(x, 1, far); }},
+      {"embedding: index 9 is out of range for size 3", [&] { (void)embedding(x, far); }},
+      {"gather: index -1 is out of range for size 4", [&] { (void)gather(x, 1, below); }},
+      {"scatter_: index -1 is out of range for size 4", [&] { x.scatter_(1, below, x); }},
+      {"cross_entropy: index 9 is out of range for size 4",
+       [&] { (void)cross_entropy(x.narrow(0, 0, 1), far); }},
+      {"slice: the step must be positive, not 0", [&] { (void)x.slice(0, 0, 3, 0); }},
+      {"max: nothing to choose from in [0]", [&] { (void)max(x.flatten().narrow(0, 0, 0)); }},
+  });
+}
+
+TEST_F(TensorErrors, SizesThatDoNotFitTheMachine) {
+  const std::int64_t large = std::int64_t{1} << 40;
+  const Tensor deep = make(Dims::filled(8, 1));
+  expect_refused({
+      {"full: [1099511627776, 1099511627776] has more elements than 64 bits can count",
+       [&] {
+         (void)make({large, large});
+       }},
+      {"full: [1099511627776, 2097152] of 8-byte elements has more bytes than 64 bits can count",
+       [&] {
+         (void)make({large, std::int64_t{1} << 21}, kF64);
+       }},
+      {"full: negative size in [-1]", [&] { (void)make({-1}); }},
+      {"a tensor has at most 8 dimensions, not 9", [&] { (void)deep.unsqueeze(0); }},
+  });
+}
+
+TEST_F(TensorErrors, WritesThatOverlap) {
+  const Tensor x = make({4});
+  const Tensor row = make({1, 3});
+  expect_refused({
+      {"add_: what is written overlaps what is read: [3] and [3] of one storage; clone one of them",
+       [&] { x.narrow(0, 1, 3).add_(x.narrow(0, 0, 3)); }},
+      {"fill_: several elements of [2, 3] are in one place (it was expanded); clone it before "
+       "writing",
+       [&] {
+         row.expand({2, 3}).fill_(1);
+       }},
+  });
+  x.add_(x);                                   // the very same view is fine
+  x.narrow(0, 2, 2).copy_(x.narrow(0, 0, 2));  // so is what lies apart
+}
+
+TEST_F(TensorErrors, GradientsWithoutATape) {
+  const Tensor x = make({2});
+  EXPECT_THAT([&] { x.requires_grad_(); },
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("no tape is installed")));
+}
+
+TEST_F(TensorErrors, ALeafThatNeedsAGradientIsNotWrittenTo) {
+  TestTape tape;
+  const TapeScope scope(tape);
+  const Tensor x = make({2}).requires_grad_();
+  expect_refused({{"add_: a leaf that needs a gradient is written to", [&] { x.add_(1); }},
+                  {"relu_: a leaf that needs a gradient is written to", [&] { x.relu_(); }},
+                  {"clamp_: a leaf that needs a gradient is written to", [&] { x.clamp_(0, 1); }}});
+  const GradModeScope no_grad(false);
+  x.add_(1);
+}
+
+TEST_F(TensorErrors, OutOfMemoryLeaksNothing) {
+  const Tensor x = make({1000});
+  EXPECT_THROW((void)make({std::int64_t{1} << 40}), memory::OutOfMemory);
+  EXPECT_THROW((void)x.expand({1 << 20, 1000}).clone(), memory::OutOfMemory);
+  EXPECT_EQ(world_.allocated_bytes(), 4096);
+}
+
+}  // namespace
+}  // namespace headroom::testing
