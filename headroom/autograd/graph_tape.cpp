@@ -1,6 +1,7 @@
 #include "headroom/autograd/internal/graph_tape.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -62,13 +63,20 @@ std::vector<NodePtr> nodes_of(const Record& record) {
   return out;
 }
 
+// A write whose backward could not be saved has happened all the same: no gradient may pass it.
+tensor::BackwardFunction refusing(const char* name) {
+  return [name](tensor::BackwardArgs&) {
+    throw Error("backward: " + std::string(name) +
+                " wrote to its tensor but failed to save what its backward needs");
+  };
+}
+
 // The write to a view becomes one to a part of its base, and the view is a view of the result.
-void record_write_to_view(Record&& record, Impl& view) {
+void record_write_to_view(Record&& record, std::vector<Saved> saved, Impl& view) {
   Impl& base = *view.base;
   std::vector<NodePtr> inputs = nodes_of(record);
   const State* const base_state = state_of(base);
   inputs[0] = base_state != nullptr && base_state->requires_grad() ? base_state->node : nullptr;
-  std::vector<Saved> saved = save_all(record);
   base.grad_state = make_state(std::make_shared<Node>(Node::Parts{
       .name = record.name,
       .inputs = std::move(inputs),
@@ -77,6 +85,17 @@ void record_write_to_view(Record&& record, Impl& view) {
       .like = {.shape = base.shape, .dtype = base.dtype, .device = &base.storage->device()}}));
   view.is_untracked = false;
   refresh_view(view);
+}
+
+void record_output(Record&& record, std::vector<Saved> saved, Impl& output) {
+  std::shared_ptr<State> state =
+      make_state(std::make_shared<Node>(Node::Parts{.name = record.name,
+                                                    .inputs = nodes_of(record),
+                                                    .saved = std::move(saved),
+                                                    .backward = std::move(record.backward),
+                                                    .like = Like::of(*record.output)}));
+  if (output.base) state->base_state = output.base->grad_state;
+  output.grad_state = std::move(state);
 }
 
 [[noreturn]] void refuse_write(const char* name, const Tensor& self, const char* what) {
@@ -105,19 +124,20 @@ NodePtr node_of(const Tensor& tensor) {
 }
 
 void GraphTape::record(Record&& record) {
+  const bool is_write = record.kind == RecordKind::kInPlace;
   Impl& output = record.output->impl();
-  if (record.kind == RecordKind::kInPlace && output.base) {
-    record_write_to_view(std::move(record), output);
-    return;
+  std::vector<Saved> saved;
+  std::exception_ptr failure;
+  try {
+    saved = save_all(record);
+  } catch (...) {
+    if (!is_write) throw;
+    failure = std::current_exception();
+    record.backward = refusing(record.name);
   }
-  std::shared_ptr<State> state =
-      make_state(std::make_shared<Node>(Node::Parts{.name = record.name,
-                                                    .inputs = nodes_of(record),
-                                                    .saved = save_all(record),
-                                                    .backward = std::move(record.backward),
-                                                    .like = Like::of(*record.output)}));
-  if (output.base) state->base_state = output.base->grad_state;
-  output.grad_state = std::move(state);
+  is_write&& output.base ? record_write_to_view(std::move(record), std::move(saved), output)
+                         : record_output(std::move(record), std::move(saved), output);
+  if (failure) std::rethrow_exception(failure);
 }
 
 void GraphTape::check_in_place(const char* name, const Tensor& self) {

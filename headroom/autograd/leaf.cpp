@@ -56,16 +56,17 @@ void add_to(Tensor& sum, Tensor gradient) {
   }
 }
 
-Leaf::Leaf(const Tensor& tensor, std::shared_ptr<GradSlot> slot)
+Leaf::Leaf(const Tensor& tensor, const std::shared_ptr<GradSlot>& slot)
     : Node("leaf", Like::of(tensor), tensor.storage().annotation()),
       tensor_(tensor.shared()),
-      slot_(std::move(slot)) {}
+      slot_(slot) {}
 
 void Leaf::accumulate(Tensor gradient) {
   const Tensor self = tensor();
-  if (!self.defined() || !self.requires_grad()) return;
-  const std::lock_guard lock(slot_->mutex);
-  Tensor& sum = slot_->grad;
+  const std::shared_ptr<GradSlot> slot = slot_.lock();
+  if (!slot || !self.defined() || !self.requires_grad()) return;
+  const std::lock_guard lock(slot->mutex);
+  Tensor& sum = slot->grad;
   if (!sum.defined()) {
     sum = kept(std::move(gradient));
   } else if (may_write(sum)) {

@@ -125,6 +125,16 @@ TEST_F(Graph, SecondDerivatives) {
   EXPECT_THAT(autograd::grad({first}, {x})[0].to_doubles(), ElementsAre(12));
 }
 
+TEST_F(Graph, AGradientWithAHistoryIsNoCycle) {
+  {
+    const Tensor x = leaf({2});
+    autograd::backward(x * x * x, {}, {.create_graph = true});
+    EXPECT_TRUE(x.grad().requires_grad());
+    EXPECT_THAT(autograd::grad({x.grad()}, {x})[0].to_doubles(), ElementsAre(12));
+  }
+  EXPECT_EQ(world_.allocated_bytes(), 0);
+}
+
 TEST_F(Graph, SecondDerivativesAreRefusedWhereThereAreNone) {
   const Tensor x = leaf({2});
   EXPECT_THAT(message_of([&] { (void)autograd::grad({sin(x * x)}, {x}, {.create_graph = true}); }),

@@ -175,6 +175,37 @@ TEST_F(Hooks, WhatIsPackedMayBeOverwritten) {
   EXPECT_EQ(x.grad().item<double>(), 6);
 }
 
+TEST_F(Hooks, WhatIsUnpackedKeepsItsCategory) {
+  const Tensor x = leaf({3});
+  Tensor y;
+  {
+    const autograd::SavedTensorHooks copy(
+        {.pack = [](const Tensor& t) { return std::any(t.detach().clone()); },
+         .unpack =
+             [](const std::any& packed) {
+               Tensor back = std::any_cast<Tensor>(packed).clone();
+               EXPECT_EQ(back.storage().category(), memory::Category::kActivation);
+               return back;
+             }});
+    y = square(x);
+  }
+  y.backward();
+}
+
+// The write has happened; what was there before must not get a gradient as if it had not.
+TEST_F(Hooks, AWriteThatCouldNotBeSavedIsNotPassed) {
+  const Tensor x = leaf({3});
+  const Tensor y = x * 1.0;
+  {
+    const autograd::SavedTensorHooks fail(
+        {.pack = [](const Tensor&) -> std::any { throw Error("disk full"); },
+         .unpack = [](const std::any&) { return Tensor(); }});
+    EXPECT_EQ(message_of([&] { y.exp_(); }), "disk full");
+  }
+  EXPECT_EQ(message_of([&] { y.backward(); }),
+            "backward: exp_ wrote to its tensor but failed to save what its backward needs");
+}
+
 TEST_F(Hooks, WhatIsUnpackedMustFit) {
   const Tensor x = leaf({3});
   Tensor y;

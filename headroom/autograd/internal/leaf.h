@@ -9,7 +9,7 @@ namespace headroom::autograd::internal {
 
 class Leaf final : public Node {
  public:
-  Leaf(const Tensor& tensor, std::shared_ptr<GradSlot> slot);
+  Leaf(const Tensor& tensor, const std::shared_ptr<GradSlot>& slot);
 
   [[nodiscard]] bool is_leaf() const noexcept override { return true; }
   // Adds in place where there is a gradient already; else keeps `gradient` if nobody else sees it,
@@ -19,8 +19,9 @@ class Leaf final : public Node {
   [[nodiscard]] Tensor tensor() const { return Tensor(tensor_.lock()); }
 
  private:
+  // Not held: a gradient with a history of its own leads back here.
   std::weak_ptr<tensor::Impl> tensor_;
-  std::shared_ptr<GradSlot> slot_;
+  std::weak_ptr<GradSlot> slot_;
 };
 
 // Whether nobody but this handle can see the elements, so that they may be written over.
