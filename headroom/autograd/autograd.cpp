@@ -104,6 +104,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
                          const std::vector<Tensor>& inputs,
                          const GradOptions& options) {
   std::vector<NodePtr> targets;
+  targets.reserve(inputs.size());
   for (const Tensor& input : inputs) targets.push_back(root_of("grad", input));
   if (targets.empty()) throw InvalidArgument("grad: by no input at all");
   std::vector<Tensor> out =

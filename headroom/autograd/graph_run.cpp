@@ -144,10 +144,13 @@ void GraphRun::find_wanted() {
   }
 }
 
+bool GraphRun::is_wanted(const NodePtr& input) const {
+  return input && (targets_.empty() || places_.at(input.get()).is_wanted);
+}
+
 bool GraphRun::has_wanted_input(const Node& node) const {
-  return std::any_of(node.inputs_.begin(), node.inputs_.end(), [this](const NodePtr& input) {
-    return input && places_.at(input.get()).is_wanted;
-  });
+  const auto is_it = [this](const NodePtr& input) { return is_wanted(input); };
+  return std::any_of(node.inputs_.begin(), node.inputs_.end(), is_it);
 }
 
 void GraphRun::check() const {
@@ -189,7 +192,8 @@ void GraphRun::visit(Node& node) {
   if (node.is_leaf()) {
     if (!targets_.empty() || !grad.defined()) return;
     auto& leaf = static_cast<Leaf&>(node);
-    leaf.accumulate(std::move(grad));
+    leaf.accumulate(grad);
+    grad = {};
     for (const auto& [id, hook] : node.hooks_->list(&NodeHooks::accumulated)) {
       if (const Tensor tensor = leaf.tensor(); tensor.defined()) hook(tensor);
     }
@@ -205,9 +209,7 @@ void GraphRun::visit(Node& node) {
 
 std::vector<Tensor> GraphRun::differentiate(Node& node, Tensor grad) {
   std::vector<bool> needs(node.inputs_.size());
-  for (std::size_t i = 0; i < needs.size(); ++i) {
-    needs[i] = node.inputs_[i] && places_.at(node.inputs_[i].get()).is_wanted;
-  }
+  for (std::size_t i = 0; i < needs.size(); ++i) needs[i] = is_wanted(node.inputs_[i]);
   // No gradient came: it is zero, and so are all behind it.
   if (!grad.defined()) return std::vector<Tensor>(needs.size());
   RunArgs args(node, std::move(grad), std::move(needs));

@@ -15,8 +15,13 @@
 extern "C" headroom::tensor::Tape* headroom_autograd_tape() noexcept;
 extern "C" headroom::tensor::Tape* headroom_autograd_tape() noexcept {
   // Never destroyed: tensors may be used until the very end of the process.
-  static auto* const tape = new headroom::autograd::internal::GraphTape;
-  return tape;
+  union Forever {
+    Forever() noexcept : tape() {}
+    ~Forever() {}  // NOLINT(modernize-use-equals-default): that would be none at all
+    headroom::autograd::internal::GraphTape tape;
+  };
+  static Forever forever;
+  return &forever.tape;
 }
 
 namespace headroom::autograd {

@@ -26,7 +26,7 @@ bool may_keep(const Tensor& tensor) {
          tensor.storage().category() == memory::Category::kGradient;
 }
 
-Tensor kept(Tensor gradient) {
+Tensor kept(const Tensor& gradient) {
   if (!may_keep(gradient)) return gradient.clone();
   // The tensor it is a view of has no other user.
   return gradient.impl().base && !gradient.requires_grad() ? gradient.detach() : gradient;
@@ -61,14 +61,14 @@ Leaf::Leaf(const Tensor& tensor, const std::shared_ptr<GradSlot>& slot)
       tensor_(tensor.shared()),
       slot_(slot) {}
 
-void Leaf::accumulate(Tensor gradient) {
+void Leaf::accumulate(const Tensor& gradient) {
   const Tensor self = tensor();
   const std::shared_ptr<GradSlot> slot = slot_.lock();
   if (!slot || !self.defined() || !self.requires_grad()) return;
   const std::lock_guard lock(slot->mutex);
   Tensor& sum = slot->grad;
   if (!sum.defined()) {
-    sum = kept(std::move(gradient));
+    sum = kept(gradient);
   } else if (may_write(sum)) {
     sum.add_(gradient);
   } else {

@@ -45,6 +45,7 @@ class GraphRun {
 
   void discover();
   void find_wanted();
+  [[nodiscard]] bool is_wanted(const NodePtr& input) const;
   [[nodiscard]] bool has_wanted_input(const Node& node) const;
   void check() const;
   void make_ready(Node& node, const Place& place);

@@ -14,7 +14,7 @@ class Leaf final : public Node {
   [[nodiscard]] bool is_leaf() const noexcept override { return true; }
   // Adds in place where there is a gradient already; else keeps `gradient` if nobody else sees it,
   // or a copy. Nothing where the tensor has gone or wants none any more.
-  void accumulate(Tensor gradient);
+  void accumulate(const Tensor& gradient);
   // The tensor, undefined when it has gone.
   [[nodiscard]] Tensor tensor() const { return Tensor(tensor_.lock()); }
 
