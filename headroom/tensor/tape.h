@@ -208,8 +208,8 @@ void record_in_place(const char* name,
 // the storage, for the message of a backward that finds what it saved overwritten.
 inline void check_in_place(const char* name, const Tensor& self) {
   const Impl& impl = self.impl();
-  if (GradMode::is_enabled() && (impl.grad_state || (impl.base && impl.base->grad_state) ||
-                                 impl.storage->is_inference())) {
+  if (GradMode::is_enabled() &&
+      (impl.grad_state || (impl.base && impl.base->grad_state) || impl.storage->is_inference())) {
     tape().check_in_place(name, self);
   }
   impl.storage->set_writer(name);
