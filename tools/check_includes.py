@@ -31,7 +31,9 @@ TABLE = {
     "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace replay solve",
                "report prints values that others computed, so it works without any device"),
     "tensor": ("base device memory", "tensors live on devices and ask the allocator, no more"),
-    "autograd": ("base tensor solve", "autograd is a graph over tensors"),
+    "autograd": ("base memory:annotation.h tensor solve",
+                 "autograd is a graph over tensors; of memory it takes the scopes that name a "
+                 "gradient's layer and phase"),
     "nn": ("base tensor autograd", "layers are made of tensors and their gradients"),
     "train": ("base device memory tensor autograd nn solve",
               "train runs models; looking at what they did is the tools' work"),

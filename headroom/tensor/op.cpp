@@ -160,6 +160,7 @@ Tensor new_view(const Tensor& of, const Shape& shape, const Strides& strides, st
   impl->numel = checked_numel("view", shape);
   impl->dtype = from.dtype;
   impl->base = from.base ? from.base : of.shared();
+  impl->is_untracked = from.is_untracked || !GradMode::is_enabled();
   return Tensor(std::move(impl));
 }
 

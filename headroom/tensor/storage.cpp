@@ -2,6 +2,7 @@
 
 #include "headroom/base/error.h"
 #include "headroom/memory/annotation.h"
+#include "headroom/tensor/tape.h"
 
 namespace headroom::tensor {
 namespace {
@@ -33,6 +34,8 @@ Storage::Storage(memory::Allocator& allocator,
       size_bytes_(size_bytes),
       stream_(stream),
       category_(category_or(category)),
+      is_inference_(GradMode::is_inference()),
+      annotation_(memory::current_context().annotation),
       address_(allocate(allocator, size_bytes, stream, category_)) {}
 
 void Storage::record_stream(device::StreamId stream) {

@@ -33,11 +33,23 @@ class Storage {
   [[nodiscard]] memory::Category category() const noexcept { return category_; }
   [[nodiscard]] device::StreamId stream() const noexcept { return stream_; }
 
+  // The path of annotations it was made under.
+  [[nodiscard]] memory::AnnotationId annotation() const noexcept { return annotation_; }
+  // Made in inference mode: nothing of it is saved for backward, and writes are not counted.
+  [[nodiscard]] bool is_inference() const noexcept { return is_inference_; }
+
   // Counts the writes since it was made; what was saved for backward compares it.
   [[nodiscard]] std::uint64_t version() const noexcept {
     return version_.load(std::memory_order_relaxed);
   }
-  void bump_version() noexcept { version_.fetch_add(1, std::memory_order_relaxed); }
+  void bump_version() noexcept {
+    if (!is_inference_) version_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // The op that wrote to it last, or is about to; null where none has. For messages.
+  [[nodiscard]] const char* writer() const noexcept {
+    return writer_.load(std::memory_order_relaxed);
+  }
+  void set_writer(const char* op) noexcept { writer_.store(op, std::memory_order_relaxed); }
 
   // Throws Error when the stream is not one of the device.
   void record_stream(device::StreamId stream);
@@ -47,8 +59,11 @@ class Storage {
   std::uint64_t size_bytes_;
   device::StreamId stream_;
   memory::Category category_;
+  bool is_inference_;
+  memory::AnnotationId annotation_;
   device::DeviceAddress address_;
   std::atomic<std::uint64_t> version_{0};
+  std::atomic<const char*> writer_{nullptr};
 };
 
 }  // namespace headroom::tensor

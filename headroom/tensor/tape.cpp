@@ -5,6 +5,10 @@
 
 #include "headroom/base/error.h"
 
+// Of autograd. Weak: tensors work without it, and need no constructor that runs before main to find
+// it. Linking headroom::autograd brings it in.
+extern "C" __attribute__((weak)) headroom::tensor::Tape* headroom_autograd_tape() noexcept;
+
 namespace headroom::tensor {
 namespace {
 
@@ -36,8 +40,10 @@ constinit std::atomic<Tape*> g_tape{nullptr};
 }  // namespace
 
 Tape& tape() {
-  Tape* installed = g_tape.load(std::memory_order_acquire);
-  return installed != nullptr ? *installed : no_tape();
+  if (Tape* installed = g_tape.load(std::memory_order_acquire); installed != nullptr) {
+    return *installed;
+  }
+  return headroom_autograd_tape != nullptr ? *headroom_autograd_tape() : no_tape();
 }
 
 Tape* install_tape(Tape* tape) noexcept { return g_tape.exchange(tape, std::memory_order_acq_rel); }

@@ -26,22 +26,28 @@
 
 namespace headroom {
 
-// Whether ops of this thread are recorded.
+// Whether ops of this thread are recorded; and whether what it makes will never be part of a graph,
+// so that not even writes need counting.
 class GradMode {
  public:
   [[nodiscard]] static bool is_enabled() noexcept { return enabled_; }
+  [[nodiscard]] static bool is_inference() noexcept { return inference_; }
+  static void set_enabled(bool enabled) noexcept { enabled_ = enabled; }
+  static void set_inference(bool inference) noexcept { inference_ = inference; }
 
  private:
-  friend class GradModeScope;
-  // NOLINTNEXTLINE(readability-identifier-naming): a private member, as the others are
+  // NOLINTBEGIN(readability-identifier-naming): private members, as the others are
   static inline thread_local constinit bool enabled_ = true;
+  static inline thread_local constinit bool inference_ = false;
+  // NOLINTEND(readability-identifier-naming)
 };
 
 class GradModeScope {
  public:
-  explicit GradModeScope(bool enabled) noexcept
-      : outer_(std::exchange(GradMode::enabled_, enabled)) {}
-  ~GradModeScope() { GradMode::enabled_ = outer_; }
+  explicit GradModeScope(bool enabled) noexcept : outer_(GradMode::is_enabled()) {
+    GradMode::set_enabled(enabled);
+  }
+  ~GradModeScope() { GradMode::set_enabled(outer_); }
   GradModeScope(const GradModeScope&) = delete;
   GradModeScope& operator=(const GradModeScope&) = delete;
 
@@ -124,7 +130,8 @@ class Tape {
   virtual ~Tape() = default;
 
   virtual void record(Record&& record) = 0;
-  // A write to `self` is about to happen, in grad mode, and self or what it views has a state.
+  // A write to `self` is about to happen, in grad mode, and self or what it views has a state, or
+  // was made in inference mode.
   virtual void check_in_place(const char* name, const Tensor& self) = 0;
   virtual void require_grad(const Tensor& self, bool wanted) = 0;
   [[nodiscard]] virtual bool is_leaf(const Tensor& self) = 0;
@@ -133,9 +140,10 @@ class Tape {
   virtual void backward(const Tensor& self, const Tensor& gradient, bool retain_graph) = 0;
 };
 
-// The tape of this process. Until one is installed, all that needs a gradient throws.
+// The tape of this process: what was installed, else autograd's where the program links it, else
+// one with which all that needs a gradient throws.
 [[nodiscard]] Tape& tape();
-// Returns the one before; null goes back to none. It must outlive its use.
+// Returns the one before; null goes back to the default. It must outlive its use.
 Tape* install_tape(Tape* tape) noexcept;
 
 // --- For ops -------------------------------------------------------------------------------------
@@ -196,11 +204,15 @@ void record_in_place(const char* name,
                  .backward = BackwardFunction(std::move(backward))});
 }
 
-// Before a write. Throws what the tape refuses: a leaf that needs a gradient.
+// Before a write. Throws what the tape refuses: a leaf that needs a gradient. `name` is kept with
+// the storage, for the message of a backward that finds what it saved overwritten.
 inline void check_in_place(const char* name, const Tensor& self) {
-  if (!GradMode::is_enabled()) return;
   const Impl& impl = self.impl();
-  if (impl.grad_state || (impl.base && impl.base->grad_state)) tape().check_in_place(name, self);
+  if (GradMode::is_enabled() &&
+      (impl.grad_state || (impl.base && impl.base->grad_state) || impl.storage->is_inference())) {
+    tape().check_in_place(name, self);
+  }
+  impl.storage->set_writer(name);
 }
 
 // For a backward written as one kernel: its own derivative is not known, and a silent zero would

@@ -114,7 +114,11 @@ std::vector<std::int64_t> Tensor::to_integers() const {
 }
 
 bool Tensor::requires_grad() const noexcept {
-  return impl_ != nullptr && impl_->grad_state != nullptr && impl_->grad_state->requires_grad();
+  if (impl_ == nullptr) return false;
+  if (impl_->grad_state != nullptr) return impl_->grad_state->requires_grad();
+  // A view of something that got a history after the view was made: a write to it, say.
+  return impl_->base != nullptr && impl_->base->grad_state != nullptr && !impl_->is_untracked &&
+         impl_->base->grad_state->requires_grad();
 }
 
 const Tensor& Tensor::requires_grad_(bool wanted) const {

@@ -217,6 +217,8 @@ struct Impl {
   // The tensor that was viewed to make this one, never itself a view: a write to either is a write
   // to both, and the tape must see it. Null for what is not a view.
   std::shared_ptr<Impl> base{};
+  // A view made while nothing was recorded: it has no part in base's history.
+  bool is_untracked = false;
   std::shared_ptr<GradState> grad_state{};
 };
 

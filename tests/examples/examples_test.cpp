@@ -141,6 +141,59 @@ TEST(Examples, FractionLimitSaysWhatToRaiseItTo) {
   EXPECT_THAT(out, HasSubstr("must be from 0 to 1, not 1.5"));
 }
 
+// The bytes of x, y and of freeing x are PyTorch's.
+TEST(Examples, TensorLifetimesEndWithTheirScope) {
+  const std::string out = output_of("tensor_lifetimes");
+  EXPECT_EQ(line(out, "x = randn(1024, 1024)"), "allocated 4,194,304 reserved 20,971,520");
+  EXPECT_EQ(line(out, "y = x * 2"), "allocated 8,388,608 reserved 20,971,520");
+  EXPECT_EQ(line(out, "del x"), "allocated 4,194,304 reserved 20,971,520");
+  EXPECT_THAT(out, HasSubstr("\nmatmul: inner sizes differ: [2048, 2048] x [1024, 1024]\n"));
+  EXPECT_EQ(line(out, "after the error"), "allocated 20,971,520 reserved 20,971,520");
+  EXPECT_EQ(line(out, "x = randn(1024, 1024, 1024), y"),
+            "allocated 8,589,934,592 reserved 8,610,906,112");
+  EXPECT_EQ(line(out, "empty_cache()"), "allocated 0 reserved 0");
+}
+
+TEST(Examples, GradientAccumulationTakesOneGradientMore) {
+  EXPECT_EQ(output_of("gradient_accumulation"),
+            "1 batches of 64   peak  1,083,904   loss 0.0040\n"
+            "4 batches of 64   peak  1,100,800   loss 0.0040\n"
+            "1 batches of 256  peak  4,230,656   loss 0.0040\n");
+}
+
+TEST(Examples, NoGradSavesTheActivations) {
+  const std::string out = output_of("no_grad");
+  EXPECT_EQ(line(out, "model and input"), "allocated 5,064,704");
+  EXPECT_EQ(line(out, "output, with its history"), "allocated 6,098,944");
+  EXPECT_EQ(line(out, "output, under no_grad"), "allocated 5,074,944");
+  EXPECT_EQ(line(out, "output, in inference mode"), "allocated 5,074,944");
+  EXPECT_THAT(out, HasSubstr("was made in inference mode and cannot be saved for backward"));
+  EXPECT_EQ(line(out, "ten batches later: gradients more"), "allocated 9,105,408");
+  EXPECT_THAT(out, HasSubstr("Training completed with optimized data loading.\n"));
+}
+
+TEST(Examples, InPlaceIsRefusedWhereItMatters) {
+  const std::string out = output_of("in_place");
+  EXPECT_EQ(line(out, "x.add_, x.relu_, x.mul_"), "allocated 4,194,304");
+  EXPECT_THAT(line(out, "a leaf"), HasSubstr("is a leaf that needs a gradient"));
+  EXPECT_EQ(line(out, "a leaf, under no_grad"), "is fine");
+  EXPECT_THAT(line(out, "what square saved"),
+              HasSubstr("square saved f32[3] at version 0, but add_ has since made it version 1"));
+  EXPECT_EQ(line(out, "relu's input"), "is fine");
+  EXPECT_EQ(line(out, "a row"), "is fine");
+  EXPECT_THAT(out, HasSubstr("w.grad = tensor([3., 3., 3.])\n"));
+}
+
+TEST(Examples, TrainingMemoryAddsUp) {
+  const std::string out = output_of("training_memory");
+  EXPECT_EQ(line(out, "After forward:"), "30.5 MB");
+  EXPECT_EQ(line(out, "After backward:"), "51.6 MB");
+  EXPECT_EQ(line(out, "Peak memory:"), "53.7 MB");
+  EXPECT_EQ(line(out, "  gradient"), "25.3 MB");
+  EXPECT_EQ(line(out, "total += loss"), "21.0 MB kept after 4 steps");
+  EXPECT_THAT(out, HasSubstr("total += loss.detach()    0.0 MB kept after 4 steps\n"));
+}
+
 TEST(Examples, TheGuideRuns) {
   const std::string out = output_of("guide");
   EXPECT_THAT(out, HasSubstr("weights[0] = 0.5\nshortage: the device has 80GiB free"));

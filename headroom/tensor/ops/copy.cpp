@@ -90,6 +90,7 @@ Tensor Tensor::detach() const {
   auto copy = std::make_shared<Impl>(impl());
   copy->grad_state = nullptr;
   copy->base = nullptr;
+  copy->is_untracked = false;
   return Tensor(std::move(copy));
 }
 

@@ -1,0 +1,17 @@
+set(HEADROOM_AUTOGRAD_SOURCES
+  autograd.cpp
+  grad_mode.cpp
+  graph_run.cpp
+  graph_tape.cpp
+  hooks.cpp
+  leaf.cpp
+  node.cpp
+  saved.cpp
+  view_history.cpp)
+set(HEADROOM_AUTOGRAD_HEADERS
+  ../autograd.h
+  autograd.h
+  grad_mode.h
+  hooks.h
+  node.h
+  saved.h)

@@ -1,0 +1,241 @@
+#include "headroom/autograd/internal/graph_run.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "headroom/autograd/internal/leaf.h"
+#include "headroom/autograd/internal/node_hooks.h"
+#include "headroom/base/error.h"
+
+namespace headroom::autograd::internal {
+
+// What a node's backward function sees.
+class RunArgs final : public tensor::BackwardArgs {
+ public:
+  RunArgs(Node& node, Tensor grad, std::vector<bool> needs)
+      : grads(needs.size()), node_(node), grad_(std::move(grad)), needs_(std::move(needs)) {}
+
+  const Tensor& grad() override { return grad_; }
+  Tensor saved(std::size_t slot) override {
+    return slot < node_.saved_.size() ? node_.saved_[slot].unpack(node_) : Tensor();
+  }
+  [[nodiscard]] bool needs(std::size_t input) const override { return needs_.at(input); }
+  void set_grad(std::size_t input, const Tensor& gradient) override {
+    if (!needs_.at(input)) return;
+    if (grads[input].defined()) {
+      throw Error(std::string(node_.name()) + ": its backward set a gradient twice");
+    }
+    grads[input] = gradient;
+  }
+
+  std::vector<Tensor> grads;
+
+ private:
+  Node& node_;
+  Tensor grad_;
+  std::vector<bool> needs_;
+};
+
+namespace {
+
+bool fits(const Tensor& gradient, const Like& like) {
+  return gradient.shape() == like.shape && gradient.dtype() == like.dtype &&
+         &gradient.device() == like.device;
+}
+
+void must_fit(const char* who, const Tensor& gradient, const Like& like) {
+  if (fits(gradient, like)) return;
+  throw InvalidArgument("backward: " + std::string(who) + " gave a gradient of " +
+                        std::string(to_string(gradient.dtype())) + to_string(gradient.shape()) +
+                        " on " + to_string(gradient.device().id()) + " for " +
+                        std::string(to_string(like.dtype)) + to_string(like.shape) + " on " +
+                        to_string(like.device->id()));
+}
+
+Tensor run_pre_hooks(NodeHooks* hooks, Tensor grad, const Like& like) {
+  if (hooks == nullptr || !grad.defined()) return grad;
+  for (const auto& [id, hook] : hooks->list(&NodeHooks::pre)) {
+    Tensor other = hook(grad);
+    if (!other.defined()) continue;
+    must_fit("a hook", other, like);
+    grad = std::move(other);
+  }
+  return grad;
+}
+
+// The parts of "step/forward/layer1".
+std::vector<std::string> parts_of(memory::AnnotationId id) {
+  std::vector<std::string> out;
+  const std::string path = memory::annotation_path(id);
+  for (std::size_t at = 0; at < path.size();) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    out.push_back(path.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+// Under "step/backward", what "step/forward/layer1" made has its gradients as
+// "step/backward/layer1".
+memory::AnnotationId under(memory::AnnotationId outer, memory::AnnotationId forward) {
+  const std::vector<std::string> outside = parts_of(outer);
+  const std::vector<std::string> inside = parts_of(forward);
+  auto [o, i] = std::mismatch(outside.begin(), outside.end(), inside.begin(), inside.end());
+  for (; i != inside.end(); ++i) {
+    if (*i == to_string(memory::Phase::kForward)) continue;
+    outer = memory::intern_annotation(outer, *i);
+  }
+  return outer;
+}
+
+}  // namespace
+
+GraphRun::GraphRun(std::span<const NodePtr> roots,
+                   std::span<const NodePtr> targets,
+                   RunOptions options)
+    : roots_(roots.begin(), roots.end()),
+      targets_(targets.begin(), targets.end()),
+      options_(options),
+      outer_path_(memory::current_context().annotation) {
+  discover();
+  if (!targets_.empty()) find_wanted();
+  check();
+}
+
+void GraphRun::discover() {
+  const auto find = [this](Node* node) -> Place& {
+    const auto [at, is_new] = places_.try_emplace(node);
+    if (is_new) {
+      at->second.order = found_.size();
+      found_.push_back(node);
+    }
+    return at->second;
+  };
+  for (const NodePtr& root : roots_) find(root.get());
+  for (std::size_t i = 0; i < found_.size(); ++i) {
+    for (const NodePtr& input : found_[i]->inputs_) {
+      if (input) ++find(input.get()).waits_for;
+    }
+  }
+}
+
+// Backwards through a topological order: inputs come before who uses them.
+void GraphRun::find_wanted() {
+  std::unordered_map<Node*, std::int64_t> left;
+  std::vector<Node*> order;
+  for (Node* node : found_) {
+    left[node] = places_.at(node).waits_for;
+    if (left[node] == 0) order.push_back(node);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    for (const NodePtr& input : order[i]->inputs_) {
+      if (input && --left[input.get()] == 0) order.push_back(input.get());
+    }
+  }
+  for (const NodePtr& target : targets_) {
+    if (const auto at = places_.find(target.get()); at != places_.end())
+      at->second.is_target = true;
+  }
+  for (auto node = order.rbegin(); node != order.rend(); ++node) {
+    Place& place = places_.at(*node);
+    place.is_wanted = place.is_target || has_wanted_input(**node);
+  }
+}
+
+bool GraphRun::is_wanted(const NodePtr& input) const {
+  return input && (targets_.empty() || places_.at(input.get()).is_wanted);
+}
+
+bool GraphRun::has_wanted_input(const Node& node) const {
+  const auto is_it = [this](const NodePtr& input) { return is_wanted(input); };
+  return std::any_of(node.inputs_.begin(), node.inputs_.end(), is_it);
+}
+
+void GraphRun::check() const {
+  for (const Node* node : found_) {
+    if (has_wanted_input(*node)) node->check();
+  }
+}
+
+void GraphRun::make_ready(Node& node, const Place& place) {
+  ready_.push({.sequence = node.sequence_, .order = place.order, .node = &node});
+}
+
+std::vector<Tensor> GraphRun::run(std::vector<Tensor> gradients) {
+  for (std::size_t i = 0; i < roots_.size(); ++i) {
+    add_to(places_.at(roots_[i].get()).grad, std::move(gradients[i]));
+  }
+  for (Node* node : found_) {
+    if (const Place& place = places_.at(node); place.waits_for == 0) make_ready(*node, place);
+  }
+  while (!ready_.empty()) {
+    Node& node = *ready_.top().node;
+    ready_.pop();
+    visit(node);
+  }
+  std::vector<Tensor> out;
+  for (const NodePtr& target : targets_) {
+    const auto at = captured_.find(target.get());
+    out.push_back(at != captured_.end() ? at->second : Tensor());
+  }
+  return out;
+}
+
+void GraphRun::visit(Node& node) {
+  Place& place = places_.at(&node);
+  if (!place.is_wanted) return;
+  const memory::ContextScope context({memory::Category::kGradient, path_for(node)});
+  Tensor grad = run_pre_hooks(node.hooks_.get(), std::move(place.grad), node.like_);
+  if (place.is_target) captured_[&node] = grad;
+  if (node.is_leaf()) {
+    if (!targets_.empty() || !grad.defined()) return;
+    auto& leaf = static_cast<Leaf&>(node);
+    leaf.accumulate(grad);
+    grad = {};
+    for (const auto& [id, hook] : node.hooks_->list(&NodeHooks::accumulated)) {
+      if (const Tensor tensor = leaf.tensor(); tensor.defined()) hook(tensor);
+    }
+    return;
+  }
+  if (!has_wanted_input(node)) return;
+  std::vector<Tensor> grads = differentiate(node, std::move(grad));
+  if (!options_.retain_graph) node.free_saved();
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (node.inputs_[i]) pass_on(*node.inputs_[i], std::move(grads[i]));
+  }
+}
+
+std::vector<Tensor> GraphRun::differentiate(Node& node, Tensor grad) {
+  std::vector<bool> needs(node.inputs_.size());
+  for (std::size_t i = 0; i < needs.size(); ++i) needs[i] = is_wanted(node.inputs_[i]);
+  // No gradient came: it is zero, and so are all behind it.
+  if (!grad.defined()) return std::vector<Tensor>(needs.size());
+  RunArgs args(node, std::move(grad), std::move(needs));
+  node.check();
+  node.backward_(args);
+  for (std::size_t i = 0; i < args.grads.size(); ++i) {
+    if (args.grads[i].defined()) must_fit(node.name_, args.grads[i], node.inputs_[i]->like_);
+  }
+  if (node.hooks_) {
+    for (const auto& [id, hook] : node.hooks_->list(&NodeHooks::post)) {
+      hook(args.grads, args.grad());
+    }
+  }
+  return std::move(args.grads);
+}
+
+void GraphRun::pass_on(Node& to, Tensor grad) {
+  Place& place = places_.at(&to);
+  if (place.is_wanted) add_to(place.grad, std::move(grad));
+  if (--place.waits_for == 0) make_ready(to, place);
+}
+
+memory::AnnotationId GraphRun::path_for(const Node& node) {
+  const auto [at, is_new] = paths_.try_emplace(node.annotation_);
+  if (is_new) at->second = under(outer_path_, node.annotation_);
+  return at->second;
+}
+
+}  // namespace headroom::autograd::internal

@@ -1,0 +1,32 @@
+// The node of a leaf: where its gradient is added up.
+#pragma once
+
+#include <memory>
+
+#include "headroom/autograd/internal/state.h"
+
+namespace headroom::autograd::internal {
+
+class Leaf final : public Node {
+ public:
+  Leaf(const Tensor& tensor, const std::shared_ptr<GradSlot>& slot);
+
+  [[nodiscard]] bool is_leaf() const noexcept override { return true; }
+  // Adds in place where there is a gradient already; else keeps `gradient` if nobody else sees it,
+  // or a copy. Nothing where the tensor has gone or wants none any more.
+  void accumulate(const Tensor& gradient);
+  // The tensor, undefined when it has gone.
+  [[nodiscard]] Tensor tensor() const { return Tensor(tensor_.lock()); }
+
+ private:
+  // Not held: a gradient with a history of its own leads back here.
+  std::weak_ptr<tensor::Impl> tensor_;
+  std::weak_ptr<GradSlot> slot_;
+};
+
+// Whether nobody but this handle can see the elements, so that they may be written over.
+[[nodiscard]] bool is_ours(const Tensor& tensor);
+// sum += gradient, without a new buffer where one of the two is ours.
+void add_to(Tensor& sum, Tensor gradient);
+
+}  // namespace headroom::autograd::internal
