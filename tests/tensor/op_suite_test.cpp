@@ -1,4 +1,5 @@
 // Tests drawn from the table: every op, every type, odd shapes and layouts, on every backend.
+// Gradients are autograd's, which the program links.
 #include "tests/tensor/op_suite.h"
 
 #include <cmath>
@@ -161,8 +162,6 @@ Array finite_differences(const OpRow& row,
 TEST_P(OpSuite, GradientsAgreeWithFiniteDifferences) {
   if (!row().has_gradient) return;
   constexpr std::int64_t kMost = 130;
-  TestTape tape;
-  const TapeScope scope(tape);
   for (const Sample& sample : row().samples) {
     if (numel(sample) > kMost) continue;
     for (const Layout layout : kLayouts) {
@@ -189,8 +188,6 @@ TEST_P(OpSuite, GradientsAgreeWithFiniteDifferences) {
 // Of every floating type, gradients have the type and shape of what they belong to.
 TEST_P(OpSuite, GradientsHaveTheTypeOfTheirTensor) {
   if (!row().has_gradient) return;
-  TestTape tape;
-  const TapeScope scope(tape);
   for (const DType dtype : row().dtypes) {
     if (!is_floating(dtype)) continue;
     const Sample& sample = row().samples[0];
@@ -218,8 +215,7 @@ TEST_P(OpSuite, AllocatesAndSavesWhatTheTableSays) {
   EXPECT_EQ(log.count(Action::kAlloc), row().allocations);
   if (!row().has_gradient) return;
 
-  TestTape tape;
-  CountingTape counting(tape);
+  CountingTape counting(tensor::tape());
   const TapeScope scope(counting);
   want_gradients(in, sample);
   const int before = log.count(Action::kAlloc);
@@ -231,8 +227,6 @@ TEST_P(OpSuite, AllocatesAndSavesWhatTheTableSays) {
 // Forward and backward, with every operand and gradient dropped at the end.
 std::vector<std::string> events_of(
     const World& world, const OpRow& row, const Sample& sample, DType dtype, Layout layout) {
-  TestTape tape;
-  const TapeScope scope(tape);
   EventLog log(world.allocator());
   {
     Operands in;
