@@ -4,6 +4,7 @@
 #include <barrier>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <random>
 #include <span>
 #include <thread>
@@ -235,10 +236,14 @@ class Case {
   }
 
  private:
+  // The quickest of three turns: what else the machine does only ever adds.
   [[nodiscard]] std::vector<double> round() const {
-    std::vector<double> now;
-    for (std::size_t s = 0; s < field_.subjects.size(); ++s) {
-      now.push_back(measure(*field_.subjects[s], steps_, amounts_[s]));
+    constexpr int kTurns = 3;
+    std::vector<double> now(field_.subjects.size(), std::numeric_limits<double>::infinity());
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (std::size_t s = 0; s < now.size(); ++s) {
+        now[s] = std::min(now[s], measure(*field_.subjects[s], steps_, amounts_[s]));
+      }
     }
     return now;
   }

@@ -33,7 +33,8 @@ std::string alloc_bench_json(const AllocBench& bench) {
 std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
   std::string text = fmt::format(
       "Nanoseconds for a pair of allocate and free on {}: median (lowest to highest) of the\n"
-      "rounds, threads together. Ratios are over {}, round by round.\n",
+      "rounds, each the quickest of three turns; threads together. Ratios are over {}, round by\n"
+      "round.\n",
       bench.device,
       bench.baseline);
   for (const AllocCase& entry : bench.cases) {

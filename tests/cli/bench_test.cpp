@@ -330,7 +330,8 @@ TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
 }
 
 TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
-  const ProcessResult done = run_bench({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--json"});
+  const ProcessResult done =
+      run_bench({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json.at("schema"), 1);

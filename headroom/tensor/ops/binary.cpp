@@ -140,24 +140,34 @@ const Tensor& add_named_in_place(const char* name,
   return self;
 }
 
+// Of the least integer itself, as integers wrap.
 Scalar opposite(Scalar value) {
-  return value.is_floating() ? Scalar(-value.to_double()) : Scalar(-value.to_int());
+  if (value.is_floating()) return {-value.to_double()};
+  return {static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(value.to_int()))};
+}
+
+Tensor shift(const char* name, const Tensor& a, Scalar by) {
+  const Tensor y = compute(name, kAdd, joined_with(a, by), {a, by});
+  return record(name, {&a}, y, {}, pass_on(a.dtype()));
+}
+
+const Tensor& shift_in_place(const char* name, const Tensor& self, Scalar by) {
+  compute_in_place(name, kAdd, self, joined_with(self, by), {self, by});
+  record_in_place(name, {&self}, self, {}, pass_on(self.dtype()));
+  return self;
 }
 
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add_named("add", a, b, alpha); }
 
-Tensor add(const Tensor& a, Scalar b) {
-  const Tensor y = compute("add", kAdd, joined_with(a, b), {a, b});
-  return record("add", {&a}, y, {}, pass_on(a.dtype()));
-}
+Tensor add(const Tensor& a, Scalar b) { return shift("add", a, b); }
 
 Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) {
   return add_named("sub", a, b, opposite(alpha));
 }
 
-Tensor sub(const Tensor& a, Scalar b) { return add(a, opposite(b)); }
+Tensor sub(const Tensor& a, Scalar b) { return shift("sub", a, opposite(b)); }
 
 Tensor sub(Scalar a, const Tensor& b) {
   const Tensor y = compute("sub", kSub, joined_with(b, a), {a, b});
@@ -249,13 +259,11 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   return add_named_in_place("sub_", *this, other, opposite(alpha));
 }
 
-const Tensor& Tensor::add_(Scalar other) const {
-  compute_in_place("add_", kAdd, *this, joined_with(*this, other), {*this, other});
-  record_in_place("add_", {this}, *this, {}, pass_on(dtype()));
-  return *this;
-}
+const Tensor& Tensor::add_(Scalar other) const { return shift_in_place("add_", *this, other); }
 
-const Tensor& Tensor::sub_(Scalar other) const { return add_(opposite(other)); }
+const Tensor& Tensor::sub_(Scalar other) const {
+  return shift_in_place("sub_", *this, opposite(other));
+}
 
 const Tensor& Tensor::mul_(const Tensor& other) const {
   const Joined to = join("mul_", *this, other);
