@@ -19,6 +19,9 @@ check_one() {  # check_one BUILD ROOT FILE
 }
 export -f check_one
 
+# A batch lies in the build, but its files are judged as those of its folder.
+[[ ! -d $build/tests ]] || cp "$root/tests/.clang-tidy" "$build/tests/"
+
 # Our files and batches of them only: not what else CMake writes into the build.
 sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u |
   awk -v root="$root/" -v build="$build/" -v pattern="${2:-}" \
