@@ -33,7 +33,7 @@ const std::vector<Write>& writes() {
       {"add_", [](const Tensor& x) { x.add_(1.0); }},
       {"add_", [](const Tensor& x) { x += 1.0; }},
       {"sub_", [](const Tensor& x) { x.sub_(ones_like(x)); }},
-      {"add_", [](const Tensor& x) { x.sub_(1.0); }},
+      {"sub_", [](const Tensor& x) { x.sub_(1.0); }},
       {"mul_", [](const Tensor& x) { x.mul_(ones_like(x)); }},
       {"mul_", [](const Tensor& x) { x.mul_(1.0); }},
       {"div_", [](const Tensor& x) { x.div_(ones_like(x)); }},
