@@ -123,6 +123,11 @@ RunFunction add_bench(CLI::App& app) {
          [question](const std::string& text) {
            const auto bytes = parse_bytes(text);
            if (!bytes) throw UsageError(fmt::format("--size: {}", bytes.error()));
+           if (*bytes < kLeastOpsBytes) {
+             throw UsageError(fmt::format("--size: {} is too small to measure; at least {}",
+                                          format_bytes(*bytes),
+                                          format_bytes(kLeastOpsBytes)));
+           }
            question->ops.size_bytes = *bytes;
          },
          "ops: bytes of an operand, well above the cache (64MiB)")

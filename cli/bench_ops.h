@@ -27,6 +27,9 @@ struct DispatchCost {
   Spread ns{};
 };
 
+// Rows of 4096 elements are added to each operand; less than one cannot be measured.
+inline constexpr std::uint64_t kLeastOpsBytes = 4096 * sizeof(float);
+
 struct OpsBenchOptions {
   int rounds = 7;
   std::uint64_t size_bytes = std::uint64_t{64} << 20U;  // of each operand of an element-wise op

@@ -48,9 +48,12 @@ Tape& tape() {
 
 Tape* install_tape(Tape* tape) noexcept { return g_tape.exchange(tape, std::memory_order_acq_rel); }
 
+void refuse_second_derivative(const char* name) {
+  throw Error(std::string(name) + ": its gradient cannot be differentiated again");
+}
+
 void refuse_second_derivative(const char* name, std::initializer_list<const Tensor*> inputs) {
-  if (!any_needs_grad(inputs)) return;
-  throw Error(std::string(name) + ": its derivative is not implemented, so there is no second one");
+  if (any_needs_grad(inputs)) refuse_second_derivative(name);
 }
 
 }  // namespace headroom::tensor

@@ -218,6 +218,7 @@ inline void check_in_place(const char* name, const Tensor& self) {
 // For a backward written as one kernel: its own derivative is not known, and a silent zero would
 // be worse than this.
 void refuse_second_derivative(const char* name, std::initializer_list<const Tensor*> inputs);
+[[noreturn]] void refuse_second_derivative(const char* name);
 
 }  // namespace tensor
 }  // namespace headroom

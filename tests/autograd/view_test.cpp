@@ -96,7 +96,7 @@ TEST_F(Views, NoSecondDerivativeThroughAWrite) {
   y[0].mul_(2.0);
   EXPECT_THAT(
       message_of([&] { (void)autograd::grad({(y * y).sum()}, {x_}, {.create_graph = true}); }),
-      HasSubstr("a write to a view: its derivative is not implemented"));
+      HasSubstr("a write to a view: its gradient cannot be differentiated again"));
 }
 
 }  // namespace
