@@ -8,7 +8,6 @@
 #include <new>
 #include <string>
 #include <string_view>
-#include <typeinfo>
 #include <unistd.h>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/env.h"
+#include "headroom/memory/out_of_memory.h"
 
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -237,10 +237,12 @@ int run_program(int argc, char** argv) noexcept {
     return static_cast<int>(run(std::move(arguments), called_as(argc, argv)));
   } catch (const UsageError& error) {
     return fail(error.what(), ExitCode::kWrongUsage);
-  } catch (const std::bad_alloc& error) {
-    // Derived ones, an allocator's out-of-memory report, have more to say than "std::bad_alloc".
-    const bool is_plain = typeid(error) == typeid(std::bad_alloc);
-    return fail(is_plain ? "out of host memory" : error.what(), ExitCode::kCouldNot);
+  } catch (const memory::OutOfMemory& error) {
+    // A table, which one line would spoil.
+    (void)std::fprintf(stderr, "headroom: %s\n", error.what());
+    return static_cast<int>(ExitCode::kCouldNot);
+  } catch (const std::bad_alloc&) {
+    return fail("out of host memory", ExitCode::kCouldNot);
   } catch (const std::exception& error) {
     return fail(error.what(), ExitCode::kCouldNot);
   } catch (...) {
