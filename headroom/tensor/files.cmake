@@ -3,10 +3,12 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/binary.cpp
   cpu/blas.cpp
   cpu/blocks.cpp
+  cpu/complex.cpp
   cpu/cpu_kernels.cpp
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
+  cpu/linalg.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
   cpu/ternary.cpp
@@ -18,11 +20,13 @@ set(HEADROOM_TENSOR_SOURCES
   op.cpp
   ops/binary.cpp
   ops/compare.cpp
+  ops/complex.cpp
   ops/conditional.cpp
   ops/copy.cpp
   ops/creation.cpp
   ops/index.cpp
   ops/join.cpp
+  ops/linalg.cpp
   ops/matmul.cpp
   ops/reduce.cpp
   ops/softmax.cpp
@@ -44,10 +48,12 @@ set(HEADROOM_TENSOR_HEADERS
   kernels.h
   ops/binary.h
   ops/compare.h
+  ops/complex.h
   ops/conditional.h
   ops/creation.h
   ops/index.h
   ops/join.h
+  ops/linalg.h
   ops/matmul.h
   ops/reduce.h
   ops/softmax.h

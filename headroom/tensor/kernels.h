@@ -25,6 +25,7 @@ struct Kernels {
   void (*generate)(const GenerateArgs&, Launch) = nullptr;
   void (*reduce)(const ReduceArgs&, Launch) = nullptr;
   void (*matmul)(const MatmulArgs&, Launch) = nullptr;
+  void (*solve)(const SolveArgs&, Launch) = nullptr;
   void (*softmax)(const SoftmaxArgs&, Launch) = nullptr;
   void (*softmax_backward)(const SoftmaxArgs&, Launch) = nullptr;
   void (*cross_entropy)(const CrossEntropyArgs&, Launch) = nullptr;

@@ -83,6 +83,8 @@ class Tensor {
   // All of them in order, converted; waits for the current stream.
   [[nodiscard]] std::vector<double> to_doubles() const;
   [[nodiscard]] std::vector<std::int64_t> to_integers() const;
+  // Of any type. Of c64 the other two would drop half, and throw.
+  [[nodiscard]] std::vector<Complex64> to_complex() const;
 
   // --- Views: no elements move ----------------------------------------------------------------
 

@@ -31,7 +31,15 @@ void gemm(const Gemm& g, const double* a, const double* b, double beta, double* 
   cblas_dgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
 }
 
-CBLAS_TRANSPOSE flag(const MatrixOperand& x) { return x.is_transposed ? CblasTrans : CblasNoTrans; }
+void gemm(const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
+  const Complex64 one(1);
+  cblas_cgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, &one, a, g.lda, b, g.ldb, &beta, c, g.n);
+}
+
+CBLAS_TRANSPOSE flag(const MatrixOperand& x) {
+  if (x.is_conjugated) return x.is_transposed ? CblasConjTrans : CblasConjNoTrans;
+  return x.is_transposed ? CblasTrans : CblasNoTrans;
+}
 
 Gemm shape_of(const MatmulArgs& args) {
   return {static_cast<int>(args.m),
@@ -176,6 +184,8 @@ void matmul(const MatmulArgs& args, Launch) {
       return multiply<float>(args);
     case DType::kF64:
       return multiply<double>(args);
+    case DType::kC64:
+      return multiply<Complex64>(args);
     case DType::kF16:
     case DType::kBF16:
       return multiply_16(args);

@@ -13,6 +13,7 @@ const Kernels& kernels() {
                               .generate = generate,
                               .reduce = reduce,
                               .matmul = matmul,
+                              .solve = solve,
                               .softmax = softmax,
                               .softmax_backward = softmax_backward,
                               .cross_entropy = cross_entropy,

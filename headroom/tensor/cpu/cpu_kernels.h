@@ -11,6 +11,7 @@ void element(const ElementArgs& args, Launch);
 void generate(const GenerateArgs& args, Launch);
 void reduce(const ReduceArgs& args, Launch);
 void matmul(const MatmulArgs& args, Launch);
+void solve(const SolveArgs& args, Launch);
 void softmax(const SoftmaxArgs& args, Launch);
 void softmax_backward(const SoftmaxArgs& args, Launch);
 void cross_entropy(const CrossEntropyArgs& args, Launch);

@@ -20,6 +20,8 @@ template <class C>
 template <class C>
 [[nodiscard]] ElementFunction<C> ternary_function(ElementOp op);
 
+[[nodiscard]] ElementFunction<Complex64> complex_function(ElementOp op);
+
 // Never null: an op that is not defined for the type is refused before a kernel is launched.
 template <class C>
 [[nodiscard]] ElementFunction<C> element_function(ElementOp op) {
