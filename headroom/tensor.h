@@ -6,6 +6,7 @@
 //   auto y = headroom::relu(headroom::matmul(x, headroom::randn({64, 8})));
 #pragma once
 
+#include "headroom/tensor/autocast.h"         // IWYU pragma: export
 #include "headroom/tensor/generator.h"        // IWYU pragma: export
 #include "headroom/tensor/ops/binary.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/compare.h"      // IWYU pragma: export

@@ -13,8 +13,8 @@
 //          norm, layer_norm, batch_norm, cross_entropy and the other losses
 //
 // Only f32, f16 and bf16 are cast. A cast is a recorded `to`. Weights (f32 leaves that need a
-// gradient) are cast once and kept until the outermost scope of the thread ends, or they are written
-// to. Scopes nest, belong to their thread, and ThreadState carries them to another or to a
+// gradient) are cast once and kept until the outermost scope of the thread ends, or they are
+// written to. Scopes nest, belong to their thread, and ThreadState carries them to another or to a
 // recomputation. Backward functions run without: in the types that the forward used.
 #pragma once
 
@@ -57,7 +57,8 @@ class AutocastScope {
   AutocastMode outer_;
 };
 
-// --- For ops: one line at their entry -------------------------------------------------------------
+// --- For ops: one line at their entry
+// -------------------------------------------------------------
 //
 //   if (Autocast::is_enabled()) return in_lower_type([](auto&&... t) { return bmm(t...); }, a, b);
 

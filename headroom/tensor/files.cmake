@@ -1,4 +1,5 @@
 set(HEADROOM_TENSOR_SOURCES
+  autocast.cpp
   cpu/backward.cpp
   cpu/binary.cpp
   cpu/blas.cpp
@@ -41,6 +42,7 @@ set(HEADROOM_TENSOR_SOURCES
   tensor.cpp)
 set(HEADROOM_TENSOR_HEADERS
   ../tensor.h
+  autocast.h
   dtype.h
   generator.h
   half.h

@@ -1,5 +1,6 @@
 #include "headroom/tensor/ops/binary.h"
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/binary.h"
 #include "headroom/tensor/ops/complex.h"
 #include "headroom/tensor/ops/unary.h"
@@ -224,11 +225,13 @@ Tensor div(Scalar a, const Tensor& b) {
 
 Tensor pow(const Tensor& base, Scalar power) {
   refuse_complex("pow", base.dtype());
+  if (Autocast::is_enabled()) return in_f32([power](auto&& x) { return pow(x, power); }, base);
   const Tensor y = compute("pow", kPow, joined_with(base, power), {base, power});
   return record("pow", {&base}, y, {save_input(base)}, pow_backward(base.dtype(), power));
 }
 
 Tensor pow(const Tensor& base, const Tensor& power) {
+  if (Autocast::is_enabled()) return in_f32([](auto&&... x) { return pow(x...); }, base, power);
   const Joined to = join_real("pow", base, power);
   const Tensor y = compute("pow", kPow, to, {base, power});
   return record(

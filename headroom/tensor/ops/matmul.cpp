@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/reduce.h"
 
@@ -226,19 +227,29 @@ void refuse_vector(const char* op, const Tensor& x) {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) { return matmul_with("matmul", a, b, {}); }
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) return in_lower_type([](auto&&... x) { return matmul(x...); }, a, b);
+  return matmul_with("matmul", a, b, {});
+}
 
 Tensor adjoint_matmul(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([](auto&&... x) { return adjoint_matmul(x...); }, a, b);
+  }
   refuse_vector("adjoint_matmul", a);
   return matmul_with("adjoint_matmul", turned(a), b, {.a = true});
 }
 
 Tensor matmul_adjoint(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([](auto&&... x) { return matmul_adjoint(x...); }, a, b);
+  }
   refuse_vector("matmul_adjoint", b);
   return matmul_with("matmul_adjoint", a, turned(b), {.b = true});
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) return in_lower_type([](auto&&... x) { return bmm(x...); }, a, b);
   check_types("bmm", a, b);
   if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0)) {
     throw InvalidArgument("bmm: batches of matrices are wanted, not " + to_string(a.shape()) +
@@ -248,6 +259,9 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([](auto&&... t) { return linear(t...); }, x, weight, bias);
+  }
   check_linear(x, weight, bias);
   const Tensor y = linear_forward(x, weight, bias);
   return record("linear",

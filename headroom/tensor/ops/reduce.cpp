@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/binary.h"
 #include "headroom/tensor/ops/compare.h"
@@ -334,6 +335,9 @@ Tensor var(const Tensor& x) { return var(x, all_dims(x)); }
 
 Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
   check_floating("norm", x);
+  if (Autocast::is_enabled()) {
+    return in_f32([&](auto&& t) { return norm(t, order, dims, keepdim); }, x);
+  }
   if (!(order > 0))
     throw InvalidArgument("norm: order " + to_string(Scalar(order)) + " is not above 0");
   const Plan plan = plan_for("norm", x, dims);

@@ -1,5 +1,6 @@
 #include "headroom/tensor/ops/unary.h"
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/creation.h"
 
@@ -20,6 +21,7 @@ struct Rule {
   Keep keep;
   bool makes_floating = true;
   bool takes_complex = false;
+  bool wants_f32 = false;  // under autocast
 };
 
 using enum ElementOp;
@@ -32,15 +34,18 @@ constexpr Rule kFloorRule{"floor", "floor_", kFloor, kCopy, Keep::kNothing, fals
 constexpr Rule kCeilRule{"ceil", "ceil_", kCeil, kCopy, Keep::kNothing, false};
 constexpr Rule kRoundRule{"round", "round_", kRound, kCopy, Keep::kNothing, false};
 constexpr Rule kTruncRule{"trunc", "trunc_", kTrunc, kCopy, Keep::kNothing, false};
-constexpr Rule kExpRule{"exp", "exp_", kExp, kMul, Keep::kOutput};
-constexpr Rule kExpm1Rule{"expm1", "expm1_", kExpm1, kExpm1Backward, Keep::kOutput};
-constexpr Rule kLogRule{"log", "log_", kLog, kDiv, Keep::kInput};
-constexpr Rule kLog1pRule{"log1p", "log1p_", kLog1p, kLog1pBackward, Keep::kInput};
-constexpr Rule kLog2Rule{"log2", "log2_", kLog2, kLog2Backward, Keep::kInput};
+constexpr Rule kExpRule{"exp", "exp_", kExp, kMul, Keep::kOutput, true, false, true};
+constexpr Rule kExpm1Rule{
+    "expm1", "expm1_", kExpm1, kExpm1Backward, Keep::kOutput, true, false, true};
+constexpr Rule kLogRule{"log", "log_", kLog, kDiv, Keep::kInput, true, false, true};
+constexpr Rule kLog1pRule{
+    "log1p", "log1p_", kLog1p, kLog1pBackward, Keep::kInput, true, false, true};
+constexpr Rule kLog2Rule{"log2", "log2_", kLog2, kLog2Backward, Keep::kInput, true, false, true};
 constexpr Rule kSqrtRule{"sqrt", "sqrt_", kSqrt, kSqrtBackward, Keep::kOutput};
-constexpr Rule kRsqrtRule{"rsqrt", "rsqrt_", kRsqrt, kRsqrtBackward, Keep::kOutput};
+constexpr Rule kRsqrtRule{
+    "rsqrt", "rsqrt_", kRsqrt, kRsqrtBackward, Keep::kOutput, true, false, true};
 constexpr Rule kReciprocalRule{
-    "reciprocal", "reciprocal_", kReciprocal, kReciprocalBackward, Keep::kOutput, true, true};
+    "reciprocal", "reciprocal_", kReciprocal, kReciprocalBackward, Keep::kOutput, true, true, true};
 constexpr Rule kSinRule{"sin", "sin_", kSin, kSinBackward, Keep::kInput};
 constexpr Rule kCosRule{"cos", "cos_", kCos, kCosBackward, Keep::kInput};
 constexpr Rule kTanhRule{"tanh", "tanh_", kTanh, kTanhBackward, Keep::kOutput};
@@ -76,6 +81,9 @@ DType result_type(const Rule& rule, const Tensor& x) {
 }
 
 Tensor apply(const Rule& rule, const Tensor& x) {
+  if (rule.wants_f32 && Autocast::is_enabled()) {
+    return in_f32([&rule](auto&& t) { return apply(rule, t); }, x);
+  }
   const DType dtype = result_type(rule, x);
   const Tensor y = new_output(rule.name, x, x.shape(), dtype);
   run_element(rule.forward, promote_types(dtype, x.dtype()), y, {x});
