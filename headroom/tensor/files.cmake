@@ -3,10 +3,12 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/binary.cpp
   cpu/blas.cpp
   cpu/blocks.cpp
+  cpu/conv.cpp
   cpu/cpu_kernels.cpp
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
+  cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
   cpu/ternary.cpp
@@ -19,11 +21,13 @@ set(HEADROOM_TENSOR_SOURCES
   ops/binary.cpp
   ops/compare.cpp
   ops/conditional.cpp
+  ops/conv.cpp
   ops/copy.cpp
   ops/creation.cpp
   ops/index.cpp
   ops/join.cpp
   ops/matmul.cpp
+  ops/pool.cpp
   ops/reduce.cpp
   ops/softmax.cpp
   ops/unary.cpp
@@ -42,13 +46,16 @@ set(HEADROOM_TENSOR_HEADERS
   half.h
   kernel_args.h
   kernels.h
+  layer_args.h
   ops/binary.h
   ops/compare.h
   ops/conditional.h
+  ops/conv.h
   ops/creation.h
   ops/index.h
   ops/join.h
   ops/matmul.h
+  ops/pool.h
   ops/reduce.h
   ops/softmax.h
   ops/unary.h

@@ -18,6 +18,8 @@ const Kernels& kernels() {
                               .cross_entropy = cross_entropy,
                               .gather = gather,
                               .scatter = scatter,
+                              .conv2d = conv2d,
+                              .pool2d = pool2d,
                               .check_index = check_index};
   return kTable;
 }

@@ -16,6 +16,8 @@ void softmax_backward(const SoftmaxArgs& args, Launch);
 void cross_entropy(const CrossEntropyArgs& args, Launch);
 void gather(const IndexArgs& args, Launch);
 void scatter(const IndexArgs& args, Launch);
+void conv2d(const Conv2dArgs& args, Launch);
+void pool2d(const Pool2dArgs& args, Launch);
 void check_index(IndexCheckArgs& args, Launch);
 
 }  // namespace headroom::tensor::cpu
