@@ -83,4 +83,54 @@ struct Pool2dArgs {
   DType index_dtype = DType::kU8;  // or i32
 };
 
+// --- Norms --------------------------------------------------------------------------------------
+
+// y = (x - mean) * rstd * weight + bias, where each row of x [rows, width] has its mean and rstd,
+// kept in f32 (f64 where x is).
+struct LayerNormArgs {
+  bool is_backward = false;
+  DType dtype = DType::kF32;            // of x, y and their gradients
+  DType parameter_dtype = DType::kF32;  // of weight, bias and their gradients
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  double eps = 0;
+  const void* x = nullptr;
+  const void* weight = nullptr;  // null for ones
+  const void* bias = nullptr;    // null for zeros
+  void* mean = nullptr;          // forward writes both; null where nobody asks
+  void* rstd = nullptr;
+  void* y = nullptr;
+  // backward; a gradient that is not wanted is null
+  const void* grad = nullptr;
+  void* x_grad = nullptr;
+  void* weight_grad = nullptr;
+  void* bias_grad = nullptr;
+};
+
+// The same over x [batch, channels, inner], where each channel has its mean and rstd.
+struct BatchNormArgs {
+  bool is_backward = false;
+  bool uses_batch = true;  // else mean and rstd are the running ones, and constants on the way back
+  DType dtype = DType::kF32;
+  DType parameter_dtype = DType::kF32;  // of weight, bias and their gradients
+  DType running_dtype = DType::kF32;
+  std::int64_t batch = 0;
+  std::int64_t channels = 0;
+  std::int64_t inner = 1;
+  double eps = 0;
+  double momentum = 0;
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  void* mean = nullptr;  // of the batch: forward writes both where somebody asks
+  void* rstd = nullptr;
+  void* running_mean = nullptr;  // read, or moved towards the batch's where that is used; may be null
+  void* running_var = nullptr;   // towards the unbiased variance
+  void* y = nullptr;
+  const void* grad = nullptr;
+  void* x_grad = nullptr;
+  void* weight_grad = nullptr;
+  void* bias_grad = nullptr;
+};
+
 }  // namespace headroom::tensor

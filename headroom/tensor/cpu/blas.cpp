@@ -3,7 +3,7 @@
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/gemm.h"
+#include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/gemm.h"
+#include "headroom/tensor/internal/gemm.h"
 #include "headroom/tensor/cpu/sums.h"
 
 namespace headroom::tensor::cpu {
