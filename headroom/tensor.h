@@ -15,6 +15,7 @@
 #include "headroom/tensor/ops/index.h"        // IWYU pragma: export
 #include "headroom/tensor/ops/join.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/matmul.h"       // IWYU pragma: export
+#include "headroom/tensor/ops/norm.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/pool.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/reduce.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/softmax.h"      // IWYU pragma: export

@@ -8,6 +8,7 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
+  cpu/norm.cpp
   cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
@@ -27,6 +28,7 @@ set(HEADROOM_TENSOR_SOURCES
   ops/index.cpp
   ops/join.cpp
   ops/matmul.cpp
+  ops/norm.cpp
   ops/pool.cpp
   ops/reduce.cpp
   ops/softmax.cpp
@@ -55,6 +57,7 @@ set(HEADROOM_TENSOR_HEADERS
   ops/index.h
   ops/join.h
   ops/matmul.h
+  ops/norm.h
   ops/pool.h
   ops/reduce.h
   ops/softmax.h

@@ -33,6 +33,8 @@ struct Kernels {
   void (*scatter)(const IndexArgs&, Launch) = nullptr;
   void (*conv2d)(const Conv2dArgs&, Launch) = nullptr;
   void (*pool2d)(const Pool2dArgs&, Launch) = nullptr;
+  void (*layer_norm)(const LayerNormArgs&, Launch) = nullptr;
+  void (*batch_norm)(const BatchNormArgs&, Launch) = nullptr;
   // Answers at once; the stream has been waited for. Null where the kernels check for themselves.
   void (*check_index)(IndexCheckArgs&, Launch) = nullptr;
 };

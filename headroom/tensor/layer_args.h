@@ -124,8 +124,12 @@ struct BatchNormArgs {
   const void* bias = nullptr;
   void* mean = nullptr;  // of the batch: forward writes both where somebody asks
   void* rstd = nullptr;
-  void* running_mean = nullptr;  // read, or moved towards the batch's where that is used; may be null
-  void* running_var = nullptr;   // towards the unbiased variance
+  // Read, or moved towards the batch's where that is used: the variance to the unbiased one. May be
+  // null then.
+  void* running_mean = nullptr;
+  void* running_var = nullptr;
+  std::int64_t running_mean_stride = 1;
+  std::int64_t running_var_stride = 1;
   void* y = nullptr;
   const void* grad = nullptr;
   void* x_grad = nullptr;

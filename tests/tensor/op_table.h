@@ -52,6 +52,7 @@ void add_view_rows(std::vector<OpRow>& table);
 void add_index_rows(std::vector<OpRow>& table);
 void add_matrix_rows(std::vector<OpRow>& table);
 void add_image_rows(std::vector<OpRow>& table);
+void add_norm_rows(std::vector<OpRow>& table);
 
 // --- Words of the table -------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/internal/gemm.h"
 #include "headroom/tensor/cpu/sums.h"
+#include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -126,7 +126,7 @@ void lay_out(const Conv2dArgs& a, const C* x, const TileRows& tile, C* columns) 
 }
 
 template <class C>
-void add_row(const Conv2dArgs& a, const Reach& r, const C* from, C* plane) {
+void add_reach(const Conv2dArgs& a, const Reach& r, const C* from, C* plane) {
   C* to = plane + r.from;
   from += r.first;
   if (a.stride[1] == 1) {
@@ -148,7 +148,7 @@ void add_back(const Conv2dArgs& a, const C* columns, const TileRows& tile, C* x)
       C* plane = x + at / taps * area(a.in_size);
       const C* from = columns + at * width;
       for (std::int64_t row = tile.begin; row < tile.end; ++row, from += a.out_size[1]) {
-        add_row(a, reach(a, tap, row), from, plane);
+        add_reach(a, reach(a, tap, row), from, plane);
       }
     }
   });

@@ -20,6 +20,8 @@ const Kernels& kernels() {
                               .scatter = scatter,
                               .conv2d = conv2d,
                               .pool2d = pool2d,
+                              .layer_norm = layer_norm,
+                              .batch_norm = batch_norm,
                               .check_index = check_index};
   return kTable;
 }
