@@ -12,11 +12,14 @@
 #include "headroom/tensor/ops/compare.h"      // IWYU pragma: export
 #include "headroom/tensor/ops/complex.h"      // IWYU pragma: export
 #include "headroom/tensor/ops/conditional.h"  // IWYU pragma: export
+#include "headroom/tensor/ops/conv.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/creation.h"     // IWYU pragma: export
 #include "headroom/tensor/ops/index.h"        // IWYU pragma: export
 #include "headroom/tensor/ops/join.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/linalg.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/matmul.h"       // IWYU pragma: export
+#include "headroom/tensor/ops/norm.h"         // IWYU pragma: export
+#include "headroom/tensor/ops/pool.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/reduce.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/softmax.h"      // IWYU pragma: export
 #include "headroom/tensor/ops/unary.h"        // IWYU pragma: export

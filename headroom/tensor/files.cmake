@@ -5,11 +5,14 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/blas.cpp
   cpu/blocks.cpp
   cpu/complex.cpp
+  cpu/conv.cpp
   cpu/cpu_kernels.cpp
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
   cpu/linalg.cpp
+  cpu/norm.cpp
+  cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
   cpu/ternary.cpp
@@ -23,12 +26,15 @@ set(HEADROOM_TENSOR_SOURCES
   ops/compare.cpp
   ops/complex.cpp
   ops/conditional.cpp
+  ops/conv.cpp
   ops/copy.cpp
   ops/creation.cpp
   ops/index.cpp
   ops/join.cpp
   ops/linalg.cpp
   ops/matmul.cpp
+  ops/norm.cpp
+  ops/pool.cpp
   ops/reduce.cpp
   ops/softmax.cpp
   ops/unary.cpp
@@ -48,15 +54,19 @@ set(HEADROOM_TENSOR_HEADERS
   half.h
   kernel_args.h
   kernels.h
+  layer_args.h
   ops/binary.h
   ops/compare.h
   ops/complex.h
   ops/conditional.h
+  ops/conv.h
   ops/creation.h
   ops/index.h
   ops/join.h
   ops/linalg.h
   ops/matmul.h
+  ops/norm.h
+  ops/pool.h
   ops/reduce.h
   ops/softmax.h
   ops/unary.h

@@ -11,6 +11,8 @@ const std::vector<OpRow>& op_table() {
     add_view_rows(table);
     add_index_rows(table);
     add_matrix_rows(table);
+    add_image_rows(table);
+    add_norm_rows(table);
     return table;
   }();
   return kTable;

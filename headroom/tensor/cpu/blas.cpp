@@ -1,35 +1,12 @@
 #include <algorithm>
-#include <cblas.h>
 #include <vector>
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
 namespace {
-
-// The library has threads of its own: as many as ours, set once.
-void use_our_threads() {
-  static const bool kDone = [] {
-    openblas_set_num_threads(ThreadPool::shared().size());
-    return true;
-  }();
-  (void)kDone;
-}
-
-struct Gemm {
-  int m, n, k;
-  int lda, ldb;
-  CBLAS_TRANSPOSE ta, tb;
-};
-
-void gemm(const Gemm& g, const float* a, const float* b, float beta, float* c) {
-  cblas_sgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
-}
-void gemm(const Gemm& g, const double* a, const double* b, double beta, double* c) {
-  cblas_dgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
-}
 
 void gemm(const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
   const Complex64 one(1);

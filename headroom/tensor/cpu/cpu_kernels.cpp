@@ -19,6 +19,10 @@ const Kernels& kernels() {
                               .cross_entropy = cross_entropy,
                               .gather = gather,
                               .scatter = scatter,
+                              .conv2d = conv2d,
+                              .pool2d = pool2d,
+                              .layer_norm = layer_norm,
+                              .batch_norm = batch_norm,
                               .check_index = check_index};
   return kTable;
 }

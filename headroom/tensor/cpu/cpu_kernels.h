@@ -17,6 +17,10 @@ void softmax_backward(const SoftmaxArgs& args, Launch);
 void cross_entropy(const CrossEntropyArgs& args, Launch);
 void gather(const IndexArgs& args, Launch);
 void scatter(const IndexArgs& args, Launch);
+void conv2d(const Conv2dArgs& args, Launch);
+void pool2d(const Pool2dArgs& args, Launch);
+void layer_norm(const LayerNormArgs& args, Launch);
+void batch_norm(const BatchNormArgs& args, Launch);
 void check_index(IndexCheckArgs& args, Launch);
 
 }  // namespace headroom::tensor::cpu

@@ -1,0 +1,140 @@
+// What the kernels of layers are told: convolution, pooling, norms, dropout, attention. All arrays
+// are contiguous unless strides are given.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "headroom/tensor/dtype.h"
+#include "headroom/tensor/shape.h"
+
+namespace headroom::tensor {
+
+using Pair = std::array<std::int64_t, 2>;  // of height and width
+
+// --- Convolution --------------------------------------------------------------------------------
+
+enum class ConvPass : std::uint8_t {
+  kForward,  // y from x, weight and bias
+  kInput,    // the gradient of x from weight and the gradient of y
+  kWeight,   // the gradient of weight from x and the gradient of y
+};
+
+// x [batch, groups * in, ...], weight [groups * out, in, ...], y [batch, groups * out, ...].
+struct Conv2dArgs {
+  ConvPass pass = ConvPass::kForward;
+  DType dtype = DType::kF32;
+  std::int64_t batch = 0;
+  std::int64_t groups = 1;
+  std::int64_t in = 1;   // channels of a group
+  std::int64_t out = 1;  // of a group
+  Pair in_size{};
+  Pair out_size{};
+  Pair kernel{};
+  Pair stride{1, 1};
+  Pair padding{};
+  Pair dilation{1, 1};
+  // Each stands for itself or for its gradient; the one that the pass computes is written.
+  void* x = nullptr;
+  void* weight = nullptr;
+  void* y = nullptr;
+  const void* bias = nullptr;  // forward: groups * out elements, or null
+  // Rows of the output whose windows are laid out at a time; 0 where the windows are x itself, or
+  // planes are convolved one by one.
+  std::int64_t tile_rows = 0;
+  // In f32 (f64): the windows of a tile. f16, bf16: then the weight, an image of x, an image of y.
+  void* workspace = nullptr;
+};
+
+// Groups of one channel have no sums to make over channels.
+[[nodiscard]] constexpr bool is_planewise(const Conv2dArgs& a) noexcept {
+  return a.in == 1 && a.groups > 1;
+}
+[[nodiscard]] constexpr std::int64_t window_size(const Conv2dArgs& a) noexcept {
+  return a.in * a.kernel[0] * a.kernel[1];
+}
+[[nodiscard]] constexpr std::int64_t tile_elements(const Conv2dArgs& a) noexcept {
+  return window_size(a) * a.tile_rows * a.out_size[1];
+}
+
+// --- Pooling ------------------------------------------------------------------------------------
+
+enum class PoolOp : std::uint8_t {
+  kMax,       // padding counts as minus infinity; the first among equals; NaN wins
+  kAverage,   // padding counts as 0
+  kAdaptive,  // windows from floor(i * in / out) to ceil((i + 1) * in / out)
+};
+
+// x [planes, in_size], y [planes, out_size].
+struct Pool2dArgs {
+  PoolOp op = PoolOp::kMax;
+  bool is_backward = false;
+  DType dtype = DType::kF32;
+  std::int64_t planes = 0;
+  Pair in_size{};
+  Pair out_size{};
+  Pair kernel{1, 1};
+  Pair stride{1, 1};
+  Pair padding{};
+  const void* in = nullptr;  // forward: x; backward: the gradient of y
+  void* out = nullptr;       // forward: y; backward: the gradient of x
+  // Max: where in its window an output came from, row by row. Forward writes it unless null.
+  void* index = nullptr;
+  DType index_dtype = DType::kU8;  // or i32
+};
+
+// --- Norms --------------------------------------------------------------------------------------
+
+// y = (x - mean) * rstd * weight + bias, where each row of x [rows, width] has its mean and rstd,
+// kept in f32 (f64 where x is).
+struct LayerNormArgs {
+  bool is_backward = false;
+  DType dtype = DType::kF32;            // of x, y and their gradients
+  DType parameter_dtype = DType::kF32;  // of weight, bias and their gradients
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  double eps = 0;
+  const void* x = nullptr;
+  const void* weight = nullptr;  // null for ones
+  const void* bias = nullptr;    // null for zeros
+  void* mean = nullptr;          // forward writes both; null where nobody asks
+  void* rstd = nullptr;
+  void* y = nullptr;
+  // backward; a gradient that is not wanted is null
+  const void* grad = nullptr;
+  void* x_grad = nullptr;
+  void* weight_grad = nullptr;
+  void* bias_grad = nullptr;
+};
+
+// The same over x [batch, channels, inner], where each channel has its mean and rstd.
+struct BatchNormArgs {
+  bool is_backward = false;
+  bool uses_batch = true;  // else mean and rstd are the running ones, and constants on the way back
+  DType dtype = DType::kF32;
+  DType parameter_dtype = DType::kF32;  // of weight, bias and their gradients
+  DType running_dtype = DType::kF32;
+  std::int64_t batch = 0;
+  std::int64_t channels = 0;
+  std::int64_t inner = 1;
+  double eps = 0;
+  double momentum = 0;
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  void* mean = nullptr;  // of the batch: forward writes both where somebody asks
+  void* rstd = nullptr;
+  // Read, or moved towards the batch's where that is used: the variance to the unbiased one. May be
+  // null then.
+  void* running_mean = nullptr;
+  void* running_var = nullptr;
+  std::int64_t running_mean_stride = 1;
+  std::int64_t running_var_stride = 1;
+  void* y = nullptr;
+  const void* grad = nullptr;
+  void* x_grad = nullptr;
+  void* weight_grad = nullptr;
+  void* bias_grad = nullptr;
+};
+
+}  // namespace headroom::tensor
