@@ -10,7 +10,7 @@
 //   lower: matmul, adjoint_matmul, matmul_adjoint, bmm, linear, conv2d,
 //          scaled_dot_product_attention
 //   f32:   exp, expm1, log, log1p, log2, pow, reciprocal, rsqrt, softplus, softmax, log_softmax,
-//          norm, layer_norm, batch_norm, cross_entropy and the other losses
+//          norm, layer_norm, cross_entropy and the other losses
 //
 // Only f32, f16 and bf16 are cast. A cast is a recorded `to`. Weights (f32 leaves that need a
 // gradient) are cast once and kept until the outermost scope of the thread ends, or they are

@@ -6,12 +6,13 @@
 #include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
-namespace {
-
-void gemm(const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
+// Beside the others of its name, which one in the unnamed namespace would hide.
+static void gemm(const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
   const Complex64 one(1);
   cblas_cgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, &one, a, g.lda, b, g.ldb, &beta, c, g.n);
 }
+
+namespace {
 
 CBLAS_TRANSPOSE flag(const MatrixOperand& x) {
   if (x.is_conjugated) return x.is_transposed ? CblasConjTrans : CblasConjNoTrans;

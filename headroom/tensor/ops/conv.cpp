@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/reduce.h"
 
@@ -163,6 +164,9 @@ Tensor conv2d(const Tensor& x,
               const Tensor& weight,
               const Tensor& bias,
               const Conv2dOptions& options) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([&](auto&&... t) { return conv2d(t..., options); }, x, weight, bias);
+  }
   check_conv_types(x, weight, bias);
   check_conv_options(options);
   check_conv_shapes(x, weight, bias, options);

@@ -1,5 +1,6 @@
 #include "headroom/tensor/ops/norm.h"
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 
 namespace headroom {
@@ -224,6 +225,10 @@ Tensor layer_norm(const Tensor& x,
                   const Tensor& weight,
                   const Tensor& bias,
                   double eps) {
+  if (Autocast::is_enabled()) {
+    const auto run = [&](auto&& in, auto&&... t) { return layer_norm(in, normalized, t..., eps); };
+    return in_f32(run, x, weight, bias);
+  }
   check_layer_norm(x, normalized, weight, bias);
   const DType parameters = parameter_type(x, weight, bias);
   const LayerNormArgs args = layer_args(x, normalized, parameters, eps);
