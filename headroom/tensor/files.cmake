@@ -1,10 +1,12 @@
 set(HEADROOM_TENSOR_SOURCES
+  cpu/activation.cpp
   cpu/backward.cpp
   cpu/binary.cpp
   cpu/blas.cpp
   cpu/blocks.cpp
   cpu/conv.cpp
   cpu/cpu_kernels.cpp
+  cpu/dropout.cpp
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
@@ -19,14 +21,17 @@ set(HEADROOM_TENSOR_SOURCES
   generator.cpp
   kernels.cpp
   op.cpp
+  ops/activation.cpp
   ops/binary.cpp
   ops/compare.cpp
   ops/conditional.cpp
   ops/conv.cpp
   ops/copy.cpp
   ops/creation.cpp
+  ops/dropout.cpp
   ops/index.cpp
   ops/join.cpp
+  ops/loss.cpp
   ops/matmul.cpp
   ops/norm.cpp
   ops/pool.cpp
@@ -49,13 +54,16 @@ set(HEADROOM_TENSOR_HEADERS
   kernel_args.h
   kernels.h
   layer_args.h
+  ops/activation.h
   ops/binary.h
   ops/compare.h
   ops/conditional.h
   ops/conv.h
   ops/creation.h
+  ops/dropout.h
   ops/index.h
   ops/join.h
+  ops/loss.h
   ops/matmul.h
   ops/norm.h
   ops/pool.h

@@ -137,4 +137,22 @@ struct BatchNormArgs {
   void* bias_grad = nullptr;
 };
 
+// --- Dropout ------------------------------------------------------------------------------------
+
+// y = x * scale where element i is kept, else 0. Word i % 4 of Philox4x32-10 with key `seed` and
+// counter offset + i / 4 makes a number in [0, 1), as for a random tensor in f32; the element is
+// kept where it is at least p.
+struct DropoutArgs {
+  bool is_backward = false;  // what is kept is read from the bits
+  DType dtype = DType::kF32;
+  std::int64_t numel = 0;
+  double p = 0;
+  double scale = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+  const void* in = nullptr;  // x, or the gradient of y
+  void* out = nullptr;
+  void* bits = nullptr;  // forward writes them unless null
+};
+
 }  // namespace headroom::tensor

@@ -22,6 +22,7 @@ const Kernels& kernels() {
                               .pool2d = pool2d,
                               .layer_norm = layer_norm,
                               .batch_norm = batch_norm,
+                              .dropout = dropout,
                               .check_index = check_index};
   return kTable;
 }
