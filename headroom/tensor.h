@@ -8,6 +8,7 @@
 
 #include "headroom/tensor/generator.h"        // IWYU pragma: export
 #include "headroom/tensor/ops/activation.h"   // IWYU pragma: export
+#include "headroom/tensor/ops/attention.h"    // IWYU pragma: export
 #include "headroom/tensor/ops/binary.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/compare.h"      // IWYU pragma: export
 #include "headroom/tensor/ops/conditional.h"  // IWYU pragma: export

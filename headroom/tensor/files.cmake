@@ -1,5 +1,6 @@
 set(HEADROOM_TENSOR_SOURCES
   cpu/activation.cpp
+  cpu/attention.cpp
   cpu/backward.cpp
   cpu/binary.cpp
   cpu/blas.cpp
@@ -22,6 +23,7 @@ set(HEADROOM_TENSOR_SOURCES
   kernels.cpp
   op.cpp
   ops/activation.cpp
+  ops/attention.cpp
   ops/binary.cpp
   ops/compare.cpp
   ops/conditional.cpp
@@ -55,6 +57,7 @@ set(HEADROOM_TENSOR_HEADERS
   kernels.h
   layer_args.h
   ops/activation.h
+  ops/attention.h
   ops/binary.h
   ops/compare.h
   ops/conditional.h

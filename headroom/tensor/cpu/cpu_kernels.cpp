@@ -23,6 +23,7 @@ const Kernels& kernels() {
                               .layer_norm = layer_norm,
                               .batch_norm = batch_norm,
                               .dropout = dropout,
+                              .attention = attention,
                               .check_index = check_index};
   return kTable;
 }
