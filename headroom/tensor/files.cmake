@@ -1,5 +1,7 @@
 set(HEADROOM_TENSOR_SOURCES
   autocast.cpp
+  cpu/activation.cpp
+  cpu/attention.cpp
   cpu/backward.cpp
   cpu/binary.cpp
   cpu/blas.cpp
@@ -7,6 +9,7 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/complex.cpp
   cpu/conv.cpp
   cpu/cpu_kernels.cpp
+  cpu/dropout.cpp
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
@@ -22,6 +25,8 @@ set(HEADROOM_TENSOR_SOURCES
   generator.cpp
   kernels.cpp
   op.cpp
+  ops/activation.cpp
+  ops/attention.cpp
   ops/binary.cpp
   ops/compare.cpp
   ops/complex.cpp
@@ -29,9 +34,11 @@ set(HEADROOM_TENSOR_SOURCES
   ops/conv.cpp
   ops/copy.cpp
   ops/creation.cpp
+  ops/dropout.cpp
   ops/index.cpp
   ops/join.cpp
   ops/linalg.cpp
+  ops/loss.cpp
   ops/matmul.cpp
   ops/norm.cpp
   ops/pool.cpp
@@ -55,15 +62,19 @@ set(HEADROOM_TENSOR_HEADERS
   kernel_args.h
   kernels.h
   layer_args.h
+  ops/activation.h
+  ops/attention.h
   ops/binary.h
   ops/compare.h
   ops/complex.h
   ops/conditional.h
   ops/conv.h
   ops/creation.h
+  ops/dropout.h
   ops/index.h
   ops/join.h
   ops/linalg.h
+  ops/loss.h
   ops/matmul.h
   ops/norm.h
   ops/pool.h

@@ -92,13 +92,35 @@ enum class ElementOp : std::uint8_t {
   kGeluBackward,        // g, x
   kSiluBackward,        // g, x
   // three
-  kWhere,            // condition, value, other
-  kClamp,            // x, low, high; NaN stays
-  kBetween,          // x, low, high: low <= x <= high
-  kAddScaled,        // a + c * b
-  kDivBackward,      // g, a, b: of a / b for b
-  kPowBackward,      // g, x, e: of x ** e for x
-  kPowBackwardPower  // g, x, y: of y = x ** e for e
+  kWhere,             // condition, value, other
+  kClamp,             // x, low, high; NaN stays
+  kBetween,           // x, low, high: low <= x <= high
+  kAddScaled,         // a + c * b
+  kDivBackward,       // g, a, b: of a / b for b
+  kPowBackward,       // g, x, e: of x ** e for x
+  kPowBackwardPower,  // g, x, y: of y = x ** e for e
+  // activations and losses, of floating numbers only
+  kGeluTanh,  // one operand
+  kSoftplus,  // x itself above 20
+  kHardswish,
+  kMish,
+  kLogSigmoid,
+  kLeakyRelu,  // x, slope
+  kElu,        // x, alpha
+  kSquaredDifference,
+  kAbsoluteDifference,
+  kLogitLoss,           // x, target: binary cross-entropy
+  kGeluTanhBackward,    // g, x
+  kSoftplusBackward,    // g, x
+  kHardswishBackward,   // g, x
+  kMishBackward,        // g, x
+  kLogSigmoidBackward,  // g, x
+  kInside,              // x, low, high: low < x < high
+  kLeakyReluBackward,   // g, y (or x), slope
+  kEluBackward,         // g, y, alpha
+  kSquaredBackward,     // g, x, target
+  kAbsoluteBackward,    // g, x, target
+  kLogitLossBackward,   // g, x, target
 };
 
 struct Operand {

@@ -36,6 +36,8 @@ struct Kernels {
   void (*pool2d)(const Pool2dArgs&, Launch) = nullptr;
   void (*layer_norm)(const LayerNormArgs&, Launch) = nullptr;
   void (*batch_norm)(const BatchNormArgs&, Launch) = nullptr;
+  void (*dropout)(const DropoutArgs&, Launch) = nullptr;
+  void (*attention)(const AttentionArgs&, Launch) = nullptr;
   // Answers at once; the stream has been waited for. Null where the kernels check for themselves.
   void (*check_index)(IndexCheckArgs&, Launch) = nullptr;
 };

@@ -137,4 +137,88 @@ struct BatchNormArgs {
   void* bias_grad = nullptr;
 };
 
+// --- Dropout ------------------------------------------------------------------------------------
+
+// y = x * scale where element i is kept, else 0. Word i % 4 of Philox4x32-10 with key `seed` and
+// counter offset + i / 4 makes a number in [0, 1), as for a random tensor in f32; the element is
+// kept where it is at least p.
+struct DropoutArgs {
+  bool is_backward = false;  // what is kept is read from the bits
+  DType dtype = DType::kF32;
+  std::int64_t numel = 0;
+  double p = 0;
+  double scale = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+  const void* in = nullptr;  // x, or the gradient of y
+  void* out = nullptr;
+  void* bits = nullptr;  // forward writes them unless null
+};
+
+// --- Attention ----------------------------------------------------------------------------------
+
+inline constexpr std::int64_t kAttentionQueries = 64;  // rows of a tile
+inline constexpr std::int64_t kAttentionKeys = 256;    // and columns
+inline constexpr std::int64_t kAttentionSlots = 32;    // tiles that may be worked on at a time
+
+// Rows of a head are in one piece each, `stride` elements apart.
+struct AttentionOperand {
+  const void* data = nullptr;
+  std::int64_t stride = 0;
+  std::array<std::int64_t, kMaxDims> batch_strides{};
+};
+
+struct AttentionMask {
+  const void* data = nullptr;      // null for none
+  DType dtype = DType::kBool;      // true takes part; or floating, and is added to the scores
+  std::int64_t row_stride = 0;     // of queries
+  std::int64_t column_stride = 0;  // of keys
+  std::array<std::int64_t, kMaxDims> batch_strides{};
+};
+
+// y = softmax(scale * q k^T + mask) v of each head, in tiles: never the whole product. A row with
+// nothing to attend to is 0.
+struct AttentionArgs {
+  bool is_backward = false;
+  bool is_causal = false;  // query i sees keys up to i
+  DType dtype = DType::kF32;
+  double scale = 1;
+  Shape batch{};
+  std::int64_t heads = 1;  // the product of batch
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+  std::int64_t width = 0;        // of q and k
+  std::int64_t value_width = 0;  // of v and y
+  AttentionOperand q{};
+  AttentionOperand k{};
+  AttentionOperand v{};
+  AttentionMask mask{};
+  void* y = nullptr;
+  // Of each row, in f32 (f64), for the way back; forward writes it unless null. Plus infinity for a
+  // row with nothing to attend to, whose probabilities are then 0.
+  void* log_sum_exp = nullptr;
+  // backward; a gradient that is not wanted is null
+  AttentionOperand grad{};
+  void* q_grad = nullptr;
+  void* k_grad = nullptr;
+  void* v_grad = nullptr;
+  void* workspace = nullptr;  // in f32 (f64): slots of slot_elements each
+  std::int64_t slots = 0;
+};
+
+// What a slot holds, in elements. Forward: scores, the maximum and sum of each row. Backward: two
+// tiles of scores, and a number for each query. 16 bits: tiles of all operands and what is added
+// up.
+[[nodiscard]] constexpr std::int64_t slot_elements(const AttentionArgs& a) noexcept {
+  const bool is_wide = a.dtype == DType::kF32 || a.dtype == DType::kF64;
+  const std::int64_t tile = kAttentionQueries * kAttentionKeys;
+  const std::int64_t width = a.width + a.value_width;
+  if (!a.is_backward) {
+    return tile + 2 * kAttentionQueries +
+           (is_wide ? 0 : (kAttentionQueries + kAttentionKeys) * width);
+  }
+  return 2 * tile + a.queries +
+         (is_wide ? 0 : (kAttentionQueries + 2 * kAttentionKeys) * width + a.queries * a.width);
+}
+
 }  // namespace headroom::tensor

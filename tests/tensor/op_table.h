@@ -53,6 +53,8 @@ void add_index_rows(std::vector<OpRow>& table);
 void add_matrix_rows(std::vector<OpRow>& table);
 void add_image_rows(std::vector<OpRow>& table);
 void add_norm_rows(std::vector<OpRow>& table);
+void add_layer_rows(std::vector<OpRow>& table);
+void add_attention_rows(std::vector<OpRow>& table);
 
 // --- Words of the table -------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ const Kernels& kernels() {
                               .pool2d = pool2d,
                               .layer_norm = layer_norm,
                               .batch_norm = batch_norm,
+                              .dropout = dropout,
+                              .attention = attention,
                               .check_index = check_index};
   return kTable;
 }

@@ -21,6 +21,8 @@ void conv2d(const Conv2dArgs& args, Launch);
 void pool2d(const Pool2dArgs& args, Launch);
 void layer_norm(const LayerNormArgs& args, Launch);
 void batch_norm(const BatchNormArgs& args, Launch);
+void dropout(const DropoutArgs& args, Launch);
+void attention(const AttentionArgs& args, Launch);
 void check_index(IndexCheckArgs& args, Launch);
 
 }  // namespace headroom::tensor::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cblas.h>
+#include <mutex>
 
 #include "headroom/tensor/cpu/thread_pool.h"
 
@@ -15,6 +16,33 @@ inline void use_our_threads() {
   }();
   (void)kDone;
 }
+
+// While one is alive the library uses no threads of its own: for kernels that call it from each of
+// ours. What else calls it meanwhile, on another stream, is slower and no different.
+class GemmWithoutThreads {
+ public:
+  GemmWithoutThreads() {
+    use_our_threads();
+    const std::lock_guard lock(mutex());
+    if (users()++ == 0) openblas_set_num_threads(1);
+  }
+  ~GemmWithoutThreads() {
+    const std::lock_guard lock(mutex());
+    if (--users() == 0) openblas_set_num_threads(ThreadPool::shared().size());
+  }
+  GemmWithoutThreads(const GemmWithoutThreads&) = delete;
+  GemmWithoutThreads& operator=(const GemmWithoutThreads&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  static int& users() {
+    static int instance = 0;
+    return instance;
+  }
+};
 
 // c = alpha * a (m x k) * b (k x n) + beta * c. Leading sizes are elements between rows as stored.
 struct Gemm {

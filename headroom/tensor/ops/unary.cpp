@@ -54,6 +54,12 @@ constexpr Rule kErfRule{"erf", "erf_", kErf, kErfBackward, Keep::kInput};
 constexpr Rule kReluRule{"relu", "relu_", kRelu, kReluBackward, Keep::kOutput, false};
 constexpr Rule kGeluRule{"gelu", "gelu_", kGelu, kGeluBackward, Keep::kInput};
 constexpr Rule kSiluRule{"silu", "silu_", kSilu, kSiluBackward, Keep::kInput};
+constexpr Rule kGeluTanhRule{"gelu_tanh", "", kGeluTanh, kGeluTanhBackward, Keep::kInput};
+constexpr Rule kSoftplusRule{
+    "softplus", "", kSoftplus, kSoftplusBackward, Keep::kInput, true, false, true};
+constexpr Rule kHardswishRule{"hardswish", "", kHardswish, kHardswishBackward, Keep::kInput};
+constexpr Rule kMishRule{"mish", "", kMish, kMishBackward, Keep::kInput};
+constexpr Rule kLogSigmoidRule{"log_sigmoid", "", kLogSigmoid, kLogSigmoidBackward, Keep::kInput};
 
 Tensor gradient(const Rule& rule, const Tensor& grad, const Tensor& kept) {
   if (rule.backward == kCopy) return zeros_like(grad);
@@ -145,6 +151,11 @@ HEADROOM_UNARY(erf, kErfRule)
 HEADROOM_UNARY(relu, kReluRule)
 HEADROOM_UNARY(gelu, kGeluRule)
 HEADROOM_UNARY(silu, kSiluRule)
+HEADROOM_UNARY(gelu_tanh, kGeluTanhRule)
+HEADROOM_UNARY(softplus, kSoftplusRule)
+HEADROOM_UNARY(hardswish, kHardswishRule)
+HEADROOM_UNARY(mish, kMishRule)
+HEADROOM_UNARY(log_sigmoid, kLogSigmoidRule)
 
 HEADROOM_UNARY_IN_PLACE(neg_, kNegRule)
 HEADROOM_UNARY_IN_PLACE(abs_, kAbsRule)
