@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "headroom/base/error.h"
 #include "headroom/tensor/tape.h"
@@ -14,15 +15,23 @@ namespace {
 // What a weight was cast to. The weight may go, and another take its place in memory.
 struct CachedCast {
   std::weak_ptr<tensor::Impl> source;
+  const tensor::Storage* storage = nullptr;  // a module may have been moved to another
   std::uint64_t version = 0;
   Tensor cast{};
 };
 
-// Of one thread, while a scope is open.
+// Of one thread, while a scope is open. Kept in the order of their making, and freed in it: the
+// order of addresses would be another in every run.
 struct CastCache {
   int open_scopes = 0;
   std::uint64_t casts = 0;
-  std::map<std::pair<const tensor::Impl*, DType>, CachedCast> entries{};
+  std::vector<CachedCast> entries{};
+  std::map<std::pair<const tensor::Impl*, DType>, std::size_t> places{};
+
+  void clear() {
+    places.clear();
+    entries.clear();
+  }
 };
 
 CastCache& cast_cache() {
@@ -40,17 +49,26 @@ Tensor counted_cast(const Tensor& x, DType dtype) {
 }
 
 Tensor cached_cast(const Tensor& weight, DType dtype) {
-  auto& entries = cast_cache().entries;
-  const auto found = entries.find({weight.shared().get(), dtype});
-  if (found != entries.end() && found->second.source.lock() == weight.shared() &&
-      found->second.version == weight.version()) {
-    return found->second.cast;
+  CastCache& cache = cast_cache();
+  const auto found = cache.places.find({weight.shared().get(), dtype});
+  CachedCast* const entry = found != cache.places.end() ? &cache.entries[found->second] : nullptr;
+  if (entry != nullptr && entry->source.lock() == weight.shared() &&
+      entry->storage == &weight.storage() && entry->version == weight.version()) {
+    return entry->cast;
   }
   Tensor cast = counted_cast(weight, dtype);
   // Without a history it would serve no later op that is recorded.
   if (!GradMode::is_enabled()) return cast;
-  entries[{weight.shared().get(), dtype}] = {
-      .source = weight.shared(), .version = weight.version(), .cast = cast};
+  CachedCast made{.source = weight.shared(),
+                  .storage = &weight.storage(),
+                  .version = weight.version(),
+                  .cast = cast};
+  if (entry != nullptr) {
+    *entry = std::move(made);
+    return cast;
+  }
+  cache.places[{weight.shared().get(), dtype}] = cache.entries.size();
+  cache.entries.push_back(std::move(made));
   return cast;
 }
 
@@ -70,7 +88,7 @@ AutocastScope::AutocastScope(DType lower, bool enabled) : outer_(Autocast::mode_
 AutocastScope::~AutocastScope() {
   Autocast::mode_ = outer_;
   CastCache& cache = cast_cache();
-  if (--cache.open_scopes == 0) cache.entries.clear();
+  if (--cache.open_scopes == 0) cache.clear();
 }
 
 namespace tensor {
