@@ -34,7 +34,7 @@ Tensor full_parameter(const Shape& shape, double value, TensorOptions options) {
 }
 
 Tensor full_buffer(const Shape& shape, double value, TensorOptions options) {
-  const Tensor out = made(shape, options);
+  Tensor out = made(shape, options);
   out.fill_(value);
   return out;
 }

@@ -132,6 +132,7 @@ void Module::train(bool is_training) {
   for (const Part& part : parts_) part.module->train(is_training);
 }
 
+// NOLINTBEGIN(readability-make-member-function-const): the tensors are what a module is
 void Module::to(const Place& place) {
   for (const NamedTensor& named : named_tensors()) {
     replace(named.second, [&](const Tensor& x) { return x.to(place); });
@@ -157,5 +158,6 @@ void Module::zero_grad(bool set_to_none) {
     grad.detach().zero_();
   }
 }
+// NOLINTEND(readability-make-member-function-const)
 
 }  // namespace headroom::nn

@@ -174,7 +174,7 @@ std::string differences(const std::map<std::string, const SafetensorsEntry*>& en
     }
   }
   for (const auto& [name, entry] : entries) {
-    if (is_strict && tensors.count(name) == 0) append(unexpected, name);
+    if (is_strict && !tensors.contains(name)) append(unexpected, name);
   }
   std::string out;
   const auto say = [&out](const char* what, const std::string& list) {

@@ -41,7 +41,7 @@ Tensor BatchNorm2d::forward(const Tensor& x) {
     throw InvalidArgument("BatchNorm2d: [batch, channels, height, width] is wanted, not " +
                           to_string(x.shape()));
   }
-  const Tensor y =
+  Tensor y =
       batch_norm(x,
                  weight,
                  bias,

@@ -7,7 +7,8 @@
 
 namespace headroom::tensor::cpu {
 // Beside the others of its name, which one in the unnamed namespace would hide.
-static void gemm(const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
+static void gemm(
+    const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
   const Complex64 one(1);
   cblas_cgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, &one, a, g.lda, b, g.ldb, &beta, c, g.n);
 }

@@ -32,11 +32,10 @@ template <class S, class C>
 S narrow(C value) {
   if constexpr (kIsComplex<C> && !kIsComplex<S> && !std::is_same_v<S, BoolByte>) {
     return narrow<S>(value.real());
-  } else if constexpr (kIsComplex<S> && !kIsComplex<C>) {
-    return S(static_cast<float>(value));
   } else if constexpr (std::is_same_v<S, BoolByte>) {
     return {static_cast<std::uint8_t>(value != C{0})};
-  } else if constexpr (std::is_same_v<S, Half> || std::is_same_v<S, BFloat16>) {
+  } else if constexpr (std::is_same_v<S, Half> || std::is_same_v<S, BFloat16> ||
+                       (kIsComplex<S> && !kIsComplex<C>)) {
     return S(static_cast<float>(value));
   } else if constexpr (std::is_integral_v<S> && std::is_floating_point_v<C>) {
     return static_cast<S>(static_cast<std::int64_t>(value));

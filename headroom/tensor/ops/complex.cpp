@@ -34,7 +34,7 @@ void check_part(const Tensor& part) {
 }
 
 Tensor part(const char* name, ElementOp op, const Tensor& x) {
-  const Tensor y = new_output(name, x, x.shape(), DType::kF32);
+  Tensor y = new_output(name, x, x.shape(), DType::kF32);
   run_element(op, DType::kC64, y, {x});
   return y;
 }
@@ -42,7 +42,7 @@ Tensor part(const char* name, ElementOp op, const Tensor& x) {
 // i times something real.
 Tensor times_i(const Tensor& x) {
   refuse_second_derivative("imag", {&x});
-  const Tensor y = new_output("imag", x, x.shape(), DType::kC64);
+  Tensor y = new_output("imag", x, x.shape(), DType::kC64);
   run_element(kComplex, DType::kC64, y, {Scalar(0), x});
   return y;
 }

@@ -31,7 +31,7 @@ void check_system(const Tensor& a, const Tensor& b) {
 
 // The matrices as they are, or their factors; b becomes x in a copy.
 Tensor solved(const Tensor& factor, const Tensor& b, bool is_factored) {
-  const Tensor x = new_output("solve_positive", b, b.shape(), b.dtype());
+  Tensor x = new_output("solve_positive", b, b.shape(), b.dtype());
   if (x.numel() == 0) return x;
   run_element(ElementOp::kCopy, b.dtype(), x, {b});
   const std::int64_t n = b.size(-2);
