@@ -327,31 +327,32 @@ std::vector<DispatchCost> dispatch(int rounds) {
 OpsBench bench_ops(const OpsBenchOptions& options, const Progress& progress) {
   const GradModeScope no_grad(false);
   OpsBench bench{.device = "cpu:0", .threads = thread_count(), .size_bytes = options.size_bytes};
-  const auto is_asked = [&](const std::string& name) {
-    return name.find(options.filter) != std::string::npos;
+  const auto is_asked = [&](const std::string& group, const std::string& name) {
+    return (group + ": " + name).find(options.filter) != std::string::npos;
   };
   const auto measure = [&](const Duel& duel, std::vector<OpCost>& costs) {
     progress("measuring " + duel.name);
     costs.push_back(fight(duel, options.rounds));
   };
-  const auto measure_layers = [&](const std::vector<DuelMaker>& makers,
+  const auto measure_layers = [&](const std::string& group,
+                                  const std::vector<DuelMaker>& makers,
                                   std::vector<OpCost>& costs) {
     for (const DuelMaker& maker : makers) {
-      if (is_asked(maker.name)) measure(maker.make(maker.name), costs);
+      if (is_asked(group, maker.name)) measure(maker.make(maker.name), costs);
     }
   };
-  if (options.filter.empty()) {
+  if (is_asked("dispatch", "")) {
     progress("measuring dispatch");
     bench.dispatch = dispatch(options.rounds);
   }
   for (const auto& make : matrix_duels()) {
     const Duel duel = make();
-    if (is_asked(duel.name)) measure(duel, bench.matrices);
+    if (is_asked("matrices", duel.name)) measure(duel, bench.matrices);
   }
-  measure_layers(convolution_duels(bench.threads), bench.convolutions);
-  measure_layers(attention_duels(), bench.attention);
+  measure_layers("convolutions", convolution_duels(bench.threads), bench.convolutions);
+  measure_layers("attention", attention_duels(), bench.attention);
   for (const Duel& duel : Elements(options.size_bytes, bench.threads).duels()) {
-    if (is_asked(duel.name)) measure(duel, bench.elements);
+    if (is_asked("elements", duel.name)) measure(duel, bench.elements);
   }
   progress("");
   return bench;

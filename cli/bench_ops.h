@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kLeastOpsBytes = 4096 * sizeof(float);
 struct OpsBenchOptions {
   int rounds = 7;
   std::uint64_t size_bytes = std::uint64_t{64} << 20U;  // of each operand of an element-wise op
-  std::string filter{};  // only ops with this in their name, and no dispatch; empty for all
+  std::string filter{};  // only those with this in "group: name"; empty for all
 };
 
 struct OpsBench {

@@ -158,7 +158,7 @@ struct DropoutArgs {
 // --- Attention ----------------------------------------------------------------------------------
 
 inline constexpr std::int64_t kAttentionQueries = 64;  // rows of a tile
-inline constexpr std::int64_t kAttentionKeys = 256;    // and columns
+inline constexpr std::int64_t kAttentionKeys = 128;    // and columns
 inline constexpr std::int64_t kAttentionSlots = 32;    // tiles that may be worked on at a time
 
 // Rows of a head are in one piece each, `stride` elements apart.

@@ -132,7 +132,7 @@ Tensor conv_forward(const Conv2dArgs& a,
                     const Tensor& weight,
                     const Tensor& bias) {
   const GradModeScope no_grad(false);
-  const Tensor y =
+  Tensor y =
       new_output("conv2d", x, {a.batch, weight.size(0), a.out_size[0], a.out_size[1]}, a.dtype);
   if (y.numel() == 0) return y;
   const Tensor row = bias.defined() ? bias.contiguous() : Tensor();
@@ -149,7 +149,7 @@ Tensor conv_gradient(const Conv2dArgs& a,
                      const Tensor& other,
                      const Shape& shape) {
   refuse_second_derivative("conv2d", {&grad, &other});
-  const Tensor out = new_output("conv2d", grad, shape, a.dtype);
+  Tensor out = new_output("conv2d", grad, shape, a.dtype);
   if (out.numel() == 0) return out;
   const Tensor g = grad.contiguous();
   const Tensor dense = other.contiguous();

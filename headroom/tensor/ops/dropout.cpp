@@ -21,7 +21,7 @@ void run_dropout(DropoutArgs args, const Tensor& in, const Tensor& out, const Te
 Tensor dropout_backward(DropoutArgs args, const Tensor& grad, const Tensor& bits) {
   refuse_second_derivative("dropout", {&grad});
   args.is_backward = true;
-  const Tensor out = new_output("dropout", grad, grad.shape(), grad.dtype());
+  Tensor out = new_output("dropout", grad, grad.shape(), grad.dtype());
   run_dropout(args, grad, out, bits);
   return out;
 }

@@ -55,7 +55,7 @@ Tensor loss_gradient(const LossRule& rule,
                      const Tensor& x,
                      const Tensor& target,
                      Reduction reduction) {
-  const Tensor out = new_output(rule.name, grad, x.shape(), x.dtype());
+  Tensor out = new_output(rule.name, grad, x.shape(), x.dtype());
   if (reduction != Reduction::kMean) {
     run_element(rule.backward, out.dtype(), out, {grad, x, target});
     return out;
@@ -73,7 +73,7 @@ Tensor target_gradient(const LossRule& rule,
                        const Tensor& x,
                        const Tensor& target,
                        Reduction reduction) {
-  const Tensor out = new_output(rule.name, grad, x.shape(), x.dtype());
+  Tensor out = new_output(rule.name, grad, x.shape(), x.dtype());
   if (rule.is_difference) {
     run_element(kNeg, out.dtype(), out, {loss_gradient(rule, grad, x, target, reduction)});
     return out;

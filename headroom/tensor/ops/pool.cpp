@@ -71,7 +71,7 @@ void run_pool(Pool2dArgs args, const Tensor& in, const Tensor& out, const Tensor
 Tensor pool_backward(const char* name, Pool2dArgs args, const Tensor& grad, const Tensor& index) {
   refuse_second_derivative(name, {&grad});
   args.is_backward = true;
-  const Tensor out = new_output(name, grad, with_size(grad.shape(), args.in_size), grad.dtype());
+  Tensor out = new_output(name, grad, with_size(grad.shape(), args.in_size), grad.dtype());
   run_pool(args, grad, out, index);
   return out;
 }
