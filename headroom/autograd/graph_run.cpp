@@ -165,7 +165,7 @@ void GraphRun::make_ready(Node& node, const Place& place) {
 }
 
 std::vector<Tensor> GraphRun::run(std::vector<Tensor> gradients) {
-  const tensor::AutocastPause in_the_types_of_the_forward;
+  const AutocastPause in_the_types_of_the_forward;
   for (std::size_t i = 0; i < roots_.size(); ++i) {
     add_to(places_.at(roots_[i].get()).grad, std::move(gradients[i]));
   }

@@ -40,6 +40,7 @@ class Autocast {
 
  private:
   friend class AutocastScope;
+  friend class AutocastPause;
   // NOLINTNEXTLINE(readability-identifier-naming): a private member, as the others are
   static inline thread_local constinit AutocastMode mode_{};
 };
@@ -62,16 +63,20 @@ class AutocastScope {
 //
 //   if (Autocast::is_enabled()) return in_lower_type([](auto&&... t) { return bmm(t...); }, a, b);
 
-namespace tensor {
-
-// Turns autocast off for the op that runs on what was cast, and keeps the cache.
+// Off for the op that runs on what was cast, and for backward functions. It is no scope: a cache
+// neither starts with it nor ends.
 class AutocastPause {
  public:
-  AutocastPause() : scope_(Autocast::mode().lower, false) {}
+  AutocastPause() noexcept : outer_(Autocast::mode_) { Autocast::mode_.is_enabled = false; }
+  ~AutocastPause() { Autocast::mode_ = outer_; }
+  AutocastPause(const AutocastPause&) = delete;
+  AutocastPause& operator=(const AutocastPause&) = delete;
 
  private:
-  AutocastScope scope_;
+  AutocastMode outer_;
 };
+
+namespace tensor {
 
 // x in the type of the scope; itself where it is not to be cast, or undefined.
 [[nodiscard]] Tensor lowered(const Tensor& x);

@@ -33,6 +33,20 @@ TEST_F(AutocastTest, ListsSayWhichTypeAnOpComputesIn) {
       {"bmm", kBF16, [&] { return bmm(x_.unsqueeze(0), x_.t().unsqueeze(0)); }},
       {"linear", kBF16, [&] { return linear(x_, weight_, bias_); }},
       {"linear of both types", kBF16, [&] { return linear(half, weight_, bias_); }},
+      {"conv2d",
+       kBF16,
+       [&] {
+         return conv2d(x_.view({1, 2, 4, 4}), weight_.view({6, 2, 2, 2}), bias_);
+       }},
+      {"attention",
+       kBF16,
+       [&] {
+         return scaled_dot_product_attention(x_, x_, half, ones({4, 4}, world_.f32()));
+       }},
+      {"layer_norm", kF32, [&] { return layer_norm(half, {8}, ones({8}, world_.f32())); }},
+      {"softplus", kF32, [&] { return softplus(half); }},
+      {"mse_loss", kF32, [&] { return mse_loss(half, x_); }},
+      {"dropout takes what comes", kBF16, [&] { return dropout(half, 0.5); }},
       {"exp", kF32, [&] { return exp(half); }},
       {"log", kF32, [&] { return log(half); }},
       {"rsqrt", kF32, [&] { return rsqrt(half); }},
@@ -205,13 +219,20 @@ TEST_F(AutocastTest, ARecomputationSeesTheStateOfTheForward) {
     y = linear(x_, weight_);
   }
   DType again = kF32;
+  std::int64_t kept_bytes = -1;
   const auto handle = autograd::register_hook(y, [&](const Tensor&) {
-    const ThreadStateScope scope(state);
-    again = linear(x_, weight_).dtype();
+    const std::int64_t before = world_.allocated_bytes();
+    {
+      const EnableGradScope grad;
+      const ThreadStateScope scope(state);
+      again = linear(x_, weight_).dtype();
+    }
+    kept_bytes = world_.allocated_bytes() - before;
     return Tensor();
   });
   sum(y).backward();
   EXPECT_EQ(again, kF16);
+  EXPECT_EQ(kept_bytes, 0) << "its cache ends with it, not with the backward";
 }
 
 TEST_F(AutocastTest, WhatIsSavedHalves) {

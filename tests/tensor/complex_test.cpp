@@ -525,6 +525,27 @@ TEST(Complex, WhatHasNoMeaningIsRefusedByName) {
       {"maximum: not defined for c64", [&] { (void)maximum(z, z); }},
       {"softmax: not defined for c64", [&] { (void)softmax(z, 0); }},
       {"linear: not defined for c64", [&] { (void)linear(z, z.unsqueeze(0)); }},
+      {"conv2d: not defined for c64",
+       [&] {
+         (void)conv2d(z.view({1, 2, 1, 1}), z.view({1, 2, 1, 1}));
+       }},
+      {"max_pool2d: not defined for c64",
+       [&] {
+         (void)max_pool2d(z.view({1, 1, 2}), {.kernel = {1, 2}});
+       }},
+      {"avg_pool2d: not defined for c64",
+       [&] {
+         (void)avg_pool2d(z.view({1, 1, 2}), {.kernel = {1, 2}});
+       }},
+      {"layer_norm: not defined for c64", [&] { (void)layer_norm(z, {2}); }},
+      {"dropout: not defined for c64", [&] { (void)dropout(z, 0.5); }},
+      {"gelu_tanh: not defined for c64", [&] { (void)gelu_tanh(z); }},
+      {"leaky_relu: not defined for c64", [&] { (void)leaky_relu(z); }},
+      {"mse_loss: not defined for c64", [&] { (void)mse_loss(z, z); }},
+      {"scaled_dot_product_attention: not defined for c64",
+       [&] {
+         (void)scaled_dot_product_attention(z.view({1, 2}), z.view({1, 2}), z.view({1, 2}));
+       }},
       {"imag: not defined for f32", [&] { (void)imag(zeros({2})); }},
       {"abs_: not defined for c64", [&] { z.abs_(); }},
       {"to: c64 to f32 would drop the imaginary part; take real(x) or abs(x)",
