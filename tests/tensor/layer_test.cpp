@@ -212,6 +212,22 @@ TEST_F(Layers, AQueryWithNoKeyLeftGetsZeroAndNoGradient) {
               ::testing::Each(::testing::Truly([](double g) { return std::isfinite(g); })));
 }
 
+TEST_F(Layers, AttentionPassesOverTilesThatAMaskLeavesEmpty) {
+  const std::int64_t keys = 3 * tensor::kAttentionKeys;
+  const std::int64_t skipped = tensor::kAttentionKeys + 1;
+  const Heads in{leaf({1, 3, 4}, kF32), leaf({1, keys, 4}, kF32), leaf({1, keys, 4}, kF32)};
+  const Tensor mask = ge(arange(keys, {.device = world_.allocator()}), skipped);
+  // Scores in the hundreds, which would overflow without the largest taken off.
+  const Tensor ours = scaled_dot_product_attention(in.q, in.k, in.v, mask, {.scale = 100});
+  const auto rest = [&](const Tensor& x) { return x.narrow(1, skipped, keys - skipped); };
+  const Tensor part =
+      scaled_dot_product_attention(in.q, rest(in.k), rest(in.v), {}, {.scale = 100});
+  EXPECT_THAT(ours.to_doubles(), Pointwise(DoubleNear(1e-4), part.to_doubles()));
+  ours.backward(ones_like(ours));
+  EXPECT_THAT(in.v.grad().narrow(1, 0, skipped).to_doubles(), ::testing::Each(0.0));
+  EXPECT_NEAR(in.v.grad().sum().item<double>(), 12, 1e-3);  // probabilities of each query add to 1
+}
+
 TEST_F(Layers, AttentionReadsHeadsThroughATransposeWithoutACopy) {
   const Tensor x = random({2, 7, 3, 4});  // batch, tokens, heads, d
   const Tensor heads = x.transpose(1, 2);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/philox.h"
@@ -8,17 +10,19 @@ namespace {
 
 constexpr std::int64_t kWords = 4;  // of a counter
 
-// 1 where element start + i is kept, else 0; start is a multiple of a block.
+// 1 where element start + i is kept, else 0; start is a multiple of a block. What would be a number
+// in [0, 1) of 24 bits is compared as a whole number.
 void draw_kept(const DropoutArgs& args,
                std::int64_t start,
                std::int64_t count,
                std::uint8_t* kept) {
+  const auto least = static_cast<std::uint32_t>(std::ceil(args.p * 0x1p24));
   for (std::int64_t i = 0; i < count; i += kWords) {
     const auto counter = static_cast<std::uint64_t>((start + i) / kWords);
     const auto words = philox(args.seed, args.offset + counter);
-    for (std::int64_t j = 0; j < std::min(kWords, count - i); ++j) {
-      const double unit = static_cast<double>(words[static_cast<std::size_t>(j)] >> 8U) * 0x1p-24;
-      kept[i + j] = static_cast<std::uint8_t>(unit >= args.p);
+    // A block has room for all four; those past the count are not read.
+    for (std::size_t j = 0; j < kWords; ++j) {
+      kept[i + static_cast<std::int64_t>(j)] = static_cast<std::uint8_t>((words[j] >> 8U) >= least);
     }
   }
 }

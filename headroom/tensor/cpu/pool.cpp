@@ -1,5 +1,5 @@
-// Pooling, plane by plane. The way back asks, for every pixel of x, which windows saw it: no pixel
-// is written twice, so planes of 16 bits need no sums of their own.
+// Pooling, plane by plane. The way back adds to x window by window; planes of 16 bits, which cannot
+// hold sums, ask for every pixel which windows saw it, and write it once.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -51,42 +51,105 @@ Computed<S> value_of(S stored) {
   return static_cast<Computed<S>>(stored);
 }
 
-struct Found {
-  std::int64_t row;
-  std::int64_t column;
+// --- The largest
+// ----------------------------------------------------------------------------------
+
+// A stretch of a row of outputs: the best so far and its place in the window.
+template <class C>
+struct BestOf {
+  Block<C> values;
+  std::int32_t places[kBlock];
 };
 
+// The outputs from `first` to `end` whose window has a pixel under column `tap`.
+Range under_tap(const Pool2dArgs& a, std::int64_t tap, std::int64_t first, std::int64_t end) {
+  const std::int64_t shift = a.padding[1] - tap;  // output j meets pixel j * stride - shift
+  const std::int64_t step = a.stride[1];
+  const std::int64_t low = shift <= 0 ? 0 : (shift + step - 1) / step;
+  const std::int64_t room = a.in_size[1] + shift;
+  const std::int64_t high = room <= 0 ? 0 : (room + step - 1) / step;
+  return {std::max(low, first), std::min(high, end)};
+}
+
+// Each starts at the first pixel of its window, so that a window of minus infinity has a place too.
 template <class S>
-Found largest(const S* plane, std::int64_t width, const Range& rows, const Range& columns) {
-  Found out{rows.begin, columns.begin};
-  auto best = -std::numeric_limits<Computed<S>>::infinity();
-  for (std::int64_t y = rows.begin; y < rows.end; ++y) {
-    for (std::int64_t x = columns.begin; x < columns.end; ++x) {
-      const auto value = value_of(plane[y * width + x]);
-      if (!(value > best) && value == value) continue;
-      if (best != best) continue;  // the first NaN stays
-      best = value;
-      out = {y, x};
-    }
+void start_best(const Pool2dArgs& a,
+                std::int64_t row,
+                const Range& outputs,
+                BestOf<Computed<S>>& best) {
+  for (std::int64_t j = outputs.begin; j < outputs.end; ++j) {
+    const std::int64_t skipped = std::max<std::int64_t>(a.padding[1] - j * a.stride[1], 0);
+    best.values.values[j - outputs.begin] = -std::numeric_limits<Computed<S>>::infinity();
+    best.places[j - outputs.begin] = static_cast<std::int32_t>(row * a.kernel[1] + skipped);
   }
-  return out;
+}
+
+template <class S>
+void compare_tap(const Pool2dArgs& a,
+                 const S* x,
+                 std::int64_t place,
+                 const Range& outputs,
+                 std::int64_t first,
+                 BestOf<Computed<S>>& best) {
+  const std::int64_t step = a.stride[1];
+  const auto own = static_cast<std::int32_t>(place);
+  const std::int64_t count = outputs.end - outputs.begin;
+  Computed<S>* values = best.values.values + (outputs.begin - first);
+  std::int32_t* places = best.places + (outputs.begin - first);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto value = value_of(x[i * step]);
+    const auto now = values[i];
+    const bool is_better =
+        (value > now) | ((value != value) & (now == now));  // the first NaN stays
+    values[i] = is_better ? value : now;
+    places[i] = is_better ? own : places[i];
+  }
 }
 
 template <class S, class I>
 void max_plane(const Pool2dArgs& a, const S* x, S* y, I* index) {
+  BestOf<Computed<S>> best;
   for (std::int64_t i = 0; i < a.out_size[0]; ++i) {
     const Range rows = window(a, 0, i);
     const std::int64_t top = i * a.stride[0] - a.padding[0];
-    for (std::int64_t j = 0; j < a.out_size[1]; ++j) {
-      const std::int64_t left = j * a.stride[1] - a.padding[1];
-      const Found found = largest(x, a.in_size[1], rows, window(a, 1, j));
-      *y++ = x[found.row * a.in_size[1] + found.column];
-      if (index == nullptr) continue;
-      *index++ = static_cast<I>((found.row - top) * a.kernel[1] + found.column - left);
+    for (std::int64_t first = 0; first < a.out_size[1]; first += kBlock) {
+      const std::int64_t end = std::min(first + kBlock, a.out_size[1]);
+      start_best<S>(a, rows.begin - top, {first, end}, best);
+      for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+        for (std::int64_t tap = 0; tap < a.kernel[1]; ++tap) {
+          const Range outputs = under_tap(a, tap, first, end);
+          const std::int64_t pixel = outputs.begin * a.stride[1] - a.padding[1] + tap;
+          const std::int64_t place = (row - top) * a.kernel[1] + tap;
+          if (outputs.begin >= outputs.end) continue;
+          compare_tap(a, x + row * a.in_size[1] + pixel, place, outputs, first, best);
+        }
+      }
+      const std::int64_t at = i * a.out_size[1] + first;
+      store_run(y + at, kDTypeOf<S>, 1, end - first, best.values.values);
+      if (index != nullptr) std::copy_n(best.places, end - first, index + at);
     }
   }
 }
 
+// By output, where what is added up can be kept in x itself.
+template <class S, class I>
+void max_plane_back(const Pool2dArgs& a,
+                    const S* g,
+                    const I* index,
+                    S* dx) requires std::is_floating_point_v<S> {
+  std::fill_n(dx, a.in_size[0] * a.in_size[1], S{0});
+  for (std::int64_t i = 0; i < a.out_size[0]; ++i) {
+    const std::int64_t top = i * a.stride[0] - a.padding[0];
+    for (std::int64_t j = 0; j < a.out_size[1]; ++j) {
+      const std::int64_t place = *index++;
+      const std::int64_t row = top + place / a.kernel[1];
+      const std::int64_t column = j * a.stride[1] - a.padding[1] + place % a.kernel[1];
+      dx[row * a.in_size[1] + column] += *g++;
+    }
+  }
+}
+
+// By pixel otherwise: which windows saw it, and took it.
 template <class S, class I>
 void max_plane_back(const Pool2dArgs& a, const S* g, const I* index, S* dx) {
   for (std::int64_t y = 0; y < a.in_size[0]; ++y) {
@@ -107,6 +170,9 @@ void max_plane_back(const Pool2dArgs& a, const S* g, const I* index, S* dx) {
   }
 }
 
+// --- The mean
+// -------------------------------------------------------------------------------------
+
 template <class S>
 void average_plane(const Pool2dArgs& a, const S* x, S* y) {
   for (std::int64_t i = 0; i < a.out_size[0]; ++i) {
@@ -121,6 +187,24 @@ void average_plane(const Pool2dArgs& a, const S* x, S* y) {
       }
       *y++ = static_cast<S>(
           static_cast<Computed<S>>(sum / static_cast<double>(divisor(a, rows, columns))));
+    }
+  }
+}
+
+template <class S>
+void average_plane_back(const Pool2dArgs& a,
+                        const S* g,
+                        S* dx) requires std::is_floating_point_v<S> {
+  std::fill_n(dx, a.in_size[0] * a.in_size[1], S{0});
+  for (std::int64_t i = 0; i < a.out_size[0]; ++i) {
+    const Range rows = window(a, 0, i);
+    for (std::int64_t j = 0; j < a.out_size[1]; ++j) {
+      const Range columns = window(a, 1, j);
+      const S share = *g++ / static_cast<S>(divisor(a, rows, columns));
+      for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+        S* to = dx + row * a.in_size[1];
+        for (std::int64_t x = columns.begin; x < columns.end; ++x) to[x] += share;
+      }
     }
   }
 }
