@@ -132,6 +132,8 @@ RunFunction add_bench(CLI::App& app) {
          },
          "ops: bytes of an operand, well above the cache (64MiB)")
       ->type_name("SIZE");
+  app.add_option("--filter", question->ops.filter, "ops: only those with this in \"group: name\"")
+      ->type_name("TEXT");
   app.add_option("--file", question->trace.file, "trace: a snapshot to read")->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };
 }

@@ -13,6 +13,7 @@
 #include "headroom/tensor.h"
 #include "headroom/tensor/tape.h"
 
+#include "cli/bench_ops_duel.h"
 #include "cli/bench_ops_plain.h"
 
 namespace headroom::cli {
@@ -20,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
-using Work = std::function<void()>;
+using Work = OpWork;
 
 // As the ops count them.
 int thread_count() {
@@ -35,14 +36,6 @@ double time_us(const Work& work, int repeats) {
   for (int i = 0; i < repeats; ++i) work();
   return Microseconds(Clock::now() - begin).count() / repeats;
 }
-
-struct Duel {
-  std::string name;
-  Work ours;
-  Work plain;
-  double wanted = 0;
-  double amount = 0;  // operations or bytes of one run
-};
 
 struct Turns {
   double ours_us;
@@ -66,7 +59,8 @@ OpCost fight(const Duel& duel, int rounds) {
   constexpr double kRoundUs = 60'000;
   duel.ours();
   duel.plain();
-  const int repeats = std::clamp(static_cast<int>(kRoundUs / time_us(duel.plain, 1)), 5, 4000);
+  const int repeats =
+      std::clamp(static_cast<int>(kRoundUs / time_us(duel.plain, 1)), duel.least_repeats, 4000);
   std::vector<double> ours;
   std::vector<double> plain;
   std::vector<double> speed;
@@ -333,16 +327,32 @@ std::vector<DispatchCost> dispatch(int rounds) {
 OpsBench bench_ops(const OpsBenchOptions& options, const Progress& progress) {
   const GradModeScope no_grad(false);
   OpsBench bench{.device = "cpu:0", .threads = thread_count(), .size_bytes = options.size_bytes};
-  progress("measuring dispatch");
-  bench.dispatch = dispatch(options.rounds);
+  const auto is_asked = [&](const std::string& group, const std::string& name) {
+    return (group + ": " + name).find(options.filter) != std::string::npos;
+  };
+  const auto measure = [&](const Duel& duel, std::vector<OpCost>& costs) {
+    progress("measuring " + duel.name);
+    costs.push_back(fight(duel, options.rounds));
+  };
+  const auto measure_layers = [&](const std::string& group,
+                                  const std::vector<DuelMaker>& makers,
+                                  std::vector<OpCost>& costs) {
+    for (const DuelMaker& maker : makers) {
+      if (is_asked(group, maker.name)) measure(maker.make(maker.name), costs);
+    }
+  };
+  if (is_asked("dispatch", "")) {
+    progress("measuring dispatch");
+    bench.dispatch = dispatch(options.rounds);
+  }
   for (const auto& make : matrix_duels()) {
     const Duel duel = make();
-    progress("measuring " + duel.name);
-    bench.matrices.push_back(fight(duel, options.rounds));
+    if (is_asked("matrices", duel.name)) measure(duel, bench.matrices);
   }
+  measure_layers("convolutions", convolution_duels(bench.threads), bench.convolutions);
+  measure_layers("attention", attention_duels(), bench.attention);
   for (const Duel& duel : Elements(options.size_bytes, bench.threads).duels()) {
-    progress("measuring " + duel.name);
-    bench.elements.push_back(fight(duel, options.rounds));
+    if (is_asked("elements", duel.name)) measure(duel, bench.elements);
   }
   progress("");
   return bench;

@@ -33,6 +33,7 @@ inline constexpr std::uint64_t kLeastOpsBytes = 4096 * sizeof(float);
 struct OpsBenchOptions {
   int rounds = 7;
   std::uint64_t size_bytes = std::uint64_t{64} << 20U;  // of each operand of an element-wise op
+  std::string filter{};  // only those with this in "group: name"; empty for all
 };
 
 struct OpsBench {
@@ -40,6 +41,8 @@ struct OpsBench {
   int threads = 1;
   std::uint64_t size_bytes = 0;
   std::vector<OpCost> matrices{};
+  std::vector<OpCost> convolutions{};
+  std::vector<OpCost> attention{};
   std::vector<OpCost> elements{};
   std::vector<DispatchCost> dispatch{};
 };

@@ -16,6 +16,7 @@ std::string draw_costs(const std::string& title,
                        const std::string& unit,
                        const std::vector<OpCost>& costs,
                        const Context& context) {
+  if (costs.empty()) return {};
   report::Table table({{.title = title},
                        {.title = "us", .align = Align::kRight},
                        {.title = "plain us", .align = Align::kRight},
@@ -32,10 +33,11 @@ std::string draw_costs(const std::string& title,
                    fmt::format("{:.2f} to {:.2f}", cost.speed.low, cost.speed.high),
                    cost.wanted == 0 ? "" : fmt::format("{:.2f}", cost.wanted)});
   }
-  return table.render(context.out);
+  return table.render(context.out) + "\n";
 }
 
 std::string draw_dispatch(const OpsBench& bench, const Context& context) {
+  if (bench.dispatch.empty()) return {};
   report::Table table({{.title = "on 2 x 2"},
                        {.title = "ns an op", .align = Align::kRight},
                        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},
@@ -46,7 +48,7 @@ std::string draw_dispatch(const OpsBench& bench, const Context& context) {
                    fmt::format("{:.0f} to {:.0f}", cost.ns.low, cost.ns.high),
                    "1000"});
   }
-  return table.render(context.out);
+  return table.render(context.out) + "\n";
 }
 
 nlohmann::json costs_json(const std::vector<OpCost>& costs) {
@@ -76,6 +78,8 @@ std::string ops_bench_json(const OpsBench& bench) {
                            {"threads", bench.threads},
                            {"size_bytes", bench.size_bytes},
                            {"matrices", costs_json(bench.matrices)},
+                           {"convolutions", costs_json(bench.convolutions)},
+                           {"attention", costs_json(bench.attention)},
                            {"elements", costs_json(bench.elements)},
                            {"dispatch", dispatch}};
   return out.dump(2) + "\n";
@@ -89,11 +93,12 @@ std::string draw_ops_bench(const OpsBench& bench, const Context& context) {
       "plain is 1.\n\n",
       bench.device,
       bench.threads);
-  text += draw_costs("matrices", "GFLOP/s", bench.matrices, context) + "\n";
+  text += draw_costs("matrices", "GFLOP/s", bench.matrices, context);
+  text += draw_costs("convolutions, 4 images", "GFLOP/s", bench.convolutions, context);
+  text += draw_costs("12 heads of 64", "GFLOP/s", bench.attention, context);
   text += draw_costs(
       "elements, " + format_bytes(bench.size_bytes) + " each", "GB/s", bench.elements, context);
-  return text + "\n" + draw_dispatch(bench, context) + "\n" +
-         context.next("bench ops --json", "for a script");
+  return text + draw_dispatch(bench, context) + context.next("bench ops --json", "for a script");
 }
 
 }  // namespace headroom::cli

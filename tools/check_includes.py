@@ -34,7 +34,9 @@ TABLE = {
     "autograd": ("base memory:annotation.h tensor solve",
                  "autograd is a graph over tensors; of memory it takes the scopes that name a "
                  "gradient's layer and phase"),
-    "nn": ("base tensor autograd", "layers are made of tensors and their gradients"),
+    "nn": ("base memory:annotation.h tensor autograd",
+           "layers are made of tensors and their gradients; of memory they take the scopes that name "
+           "a layer and mark its parameters"),
     "train": ("base device memory tensor autograd nn solve",
               "train runs models; looking at what they did is the tools' work"),
 }

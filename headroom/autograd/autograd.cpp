@@ -28,7 +28,11 @@ NodePtr root_of(const char* who, const Tensor& output) {
 
 void check_gradient(const char* who, const Tensor& output, const Tensor& gradient) {
   if (!gradient.defined()) {
-    if (output.numel() == 1) return;
+    if (output.numel() == 1 && !is_complex(output.dtype())) return;
+    if (output.numel() == 1) {
+      throw InvalidArgument(std::string(who) + ": " + named(output) +
+                            " is complex, so its gradient must be given; a loss is real");
+    }
     throw InvalidArgument(std::string(who) + ": " + named(output) +
                           " has more than one element (or none), so its gradient must be given");
   }

@@ -16,12 +16,13 @@ void apply_modes(const ThreadState& state) {
 ThreadState ThreadState::capture() {
   return {.is_grad_enabled = GradMode::is_enabled(),
           .is_inference = GradMode::is_inference(),
+          .autocast = Autocast::mode(),
           .context = memory::current_context(),
           .saved_tensor_hooks = autograd::internal::current_saved_hooks()};
 }
 
 ThreadStateScope::ThreadStateScope(const ThreadState& state)
-    : outer_(ThreadState::capture()), context_(state.context) {
+    : outer_(ThreadState::capture()), autocast_(state.autocast), context_(state.context) {
   apply_modes(state);
 }
 

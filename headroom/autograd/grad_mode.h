@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "headroom/memory/annotation.h"
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/tape.h"
 
 namespace headroom {
@@ -49,10 +50,11 @@ class InferenceModeScope {
   bool outer_;
 };
 
-// All that scopes set for a thread: modes, saved-tensor hooks, category and annotation.
+// All that scopes set for a thread: modes, autocast, saved-tensor hooks, category and annotation.
 struct ThreadState {
   bool is_grad_enabled = true;
   bool is_inference = false;
+  AutocastMode autocast{};
   memory::AllocationContext context{};
   std::shared_ptr<const autograd::SavedTensorHookPair> saved_tensor_hooks{};
 
@@ -68,6 +70,7 @@ class ThreadStateScope {
 
  private:
   ThreadState outer_;
+  AutocastScope autocast_;
   memory::ContextScope context_;
 };
 

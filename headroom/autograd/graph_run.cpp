@@ -8,6 +8,7 @@
 #include "headroom/autograd/internal/leaf.h"
 #include "headroom/autograd/internal/node_hooks.h"
 #include "headroom/base/error.h"
+#include "headroom/tensor/autocast.h"
 
 namespace headroom::autograd::internal {
 
@@ -164,6 +165,7 @@ void GraphRun::make_ready(Node& node, const Place& place) {
 }
 
 std::vector<Tensor> GraphRun::run(std::vector<Tensor> gradients) {
+  const AutocastPause in_the_types_of_the_forward;
   for (std::size_t i = 0; i < roots_.size(); ++i) {
     add_to(places_.at(roots_[i].get()).grad, std::move(gradients[i]));
   }

@@ -75,7 +75,7 @@ Tensor Saved::unpack(Node& owner) const {
   if (is_empty()) return {};
   Tensor out = unpacked(owner.name());
   if (!GradMode::is_enabled()) return out;
-  if (is_made_ && is_floating(dtype_)) tensor::refuse_second_derivative(owner.name());
+  if (is_made_ && is_differentiable(dtype_)) tensor::refuse_second_derivative(owner.name());
   const NodePtr node = is_own_output_ ? owner.shared_from_this() : node_;
   if (!node) return out;
   out = out.detach();

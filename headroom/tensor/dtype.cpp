@@ -29,11 +29,12 @@ DType promote_floating(DType a, DType b) noexcept {
 
 std::string_view to_string(DType dtype) noexcept {
   constexpr std::array<std::string_view, kDTypeCount> kNames{
-      "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool"};
+      "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool", "c64"};
   return kNames[static_cast<std::size_t>(dtype)];
 }
 
 DType promote_types(DType a, DType b) noexcept {
+  if (is_complex(a) || is_complex(b)) return DType::kC64;
   if (is_floating(a) && is_floating(b)) return promote_floating(a, b);
   if (is_floating(a)) return a;
   if (is_floating(b)) return b;

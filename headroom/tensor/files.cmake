@@ -1,12 +1,21 @@
 set(HEADROOM_TENSOR_SOURCES
+  autocast.cpp
+  cpu/activation.cpp
+  cpu/attention.cpp
   cpu/backward.cpp
   cpu/binary.cpp
   cpu/blas.cpp
   cpu/blocks.cpp
+  cpu/complex.cpp
+  cpu/conv.cpp
   cpu/cpu_kernels.cpp
+  cpu/dropout.cpp
   cpu/element.cpp
   cpu/generate.cpp
   cpu/index.cpp
+  cpu/linalg.cpp
+  cpu/norm.cpp
+  cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
   cpu/ternary.cpp
@@ -16,14 +25,23 @@ set(HEADROOM_TENSOR_SOURCES
   generator.cpp
   kernels.cpp
   op.cpp
+  ops/activation.cpp
+  ops/attention.cpp
   ops/binary.cpp
   ops/compare.cpp
+  ops/complex.cpp
   ops/conditional.cpp
+  ops/conv.cpp
   ops/copy.cpp
   ops/creation.cpp
+  ops/dropout.cpp
   ops/index.cpp
   ops/join.cpp
+  ops/linalg.cpp
+  ops/loss.cpp
   ops/matmul.cpp
+  ops/norm.cpp
+  ops/pool.cpp
   ops/reduce.cpp
   ops/softmax.cpp
   ops/unary.cpp
@@ -37,18 +55,29 @@ set(HEADROOM_TENSOR_SOURCES
   tensor.cpp)
 set(HEADROOM_TENSOR_HEADERS
   ../tensor.h
+  autocast.h
   dtype.h
   generator.h
   half.h
   kernel_args.h
   kernels.h
+  layer_args.h
+  ops/activation.h
+  ops/attention.h
   ops/binary.h
   ops/compare.h
+  ops/complex.h
   ops/conditional.h
+  ops/conv.h
   ops/creation.h
+  ops/dropout.h
   ops/index.h
   ops/join.h
+  ops/linalg.h
+  ops/loss.h
   ops/matmul.h
+  ops/norm.h
+  ops/pool.h
   ops/reduce.h
   ops/softmax.h
   ops/unary.h

@@ -11,9 +11,11 @@
 namespace headroom::tensor {
 
 // What arithmetic is done in: f16 and bf16 in f32, all integers and bool in i64 (stores wrap).
-enum class ComputeType : std::uint8_t { kF32, kF64, kI64 };
+// A complex result stored as real is its real part.
+enum class ComputeType : std::uint8_t { kF32, kF64, kI64, kC64 };
 [[nodiscard]] constexpr ComputeType compute_type(DType dtype) noexcept {
   if (dtype == DType::kF64) return ComputeType::kF64;
+  if (is_complex(dtype)) return ComputeType::kC64;
   return is_floating(dtype) ? ComputeType::kF32 : ComputeType::kI64;
 }
 
@@ -50,6 +52,9 @@ enum class ElementOp : std::uint8_t {
   kSilu,
   kLogicalNot,
   kIsNan,
+  kConj,
+  kReal,
+  kImag,
   // two
   kAdd,
   kSub,
@@ -69,6 +74,7 @@ enum class ElementOp : std::uint8_t {
   kAnd,
   kOr,
   kXor,
+  kComplex,             // of a real and an imaginary part
   kReluBackward,        // g, y
   kSqrtBackward,        // g, y
   kRsqrtBackward,       // g, y
@@ -86,13 +92,35 @@ enum class ElementOp : std::uint8_t {
   kGeluBackward,        // g, x
   kSiluBackward,        // g, x
   // three
-  kWhere,            // condition, value, other
-  kClamp,            // x, low, high; NaN stays
-  kBetween,          // x, low, high: low <= x <= high
-  kAddScaled,        // a + c * b
-  kDivBackward,      // g, a, b: of a / b for b
-  kPowBackward,      // g, x, e: of x ** e for x
-  kPowBackwardPower  // g, x, y: of y = x ** e for e
+  kWhere,             // condition, value, other
+  kClamp,             // x, low, high; NaN stays
+  kBetween,           // x, low, high: low <= x <= high
+  kAddScaled,         // a + c * b
+  kDivBackward,       // g, a, b: of a / b for b
+  kPowBackward,       // g, x, e: of x ** e for x
+  kPowBackwardPower,  // g, x, y: of y = x ** e for e
+  // activations and losses, of floating numbers only
+  kGeluTanh,  // one operand
+  kSoftplus,  // x itself above 20
+  kHardswish,
+  kMish,
+  kLogSigmoid,
+  kLeakyRelu,  // x, slope
+  kElu,        // x, alpha
+  kSquaredDifference,
+  kAbsoluteDifference,
+  kLogitLoss,           // x, target: binary cross-entropy
+  kGeluTanhBackward,    // g, x
+  kSoftplusBackward,    // g, x
+  kHardswishBackward,   // g, x
+  kMishBackward,        // g, x
+  kLogSigmoidBackward,  // g, x
+  kInside,              // x, low, high: low < x < high
+  kLeakyReluBackward,   // g, y (or x), slope
+  kEluBackward,         // g, y, alpha
+  kSquaredBackward,     // g, x, target
+  kAbsoluteBackward,    // g, x, target
+  kLogitLossBackward,   // g, x, target
 };
 
 struct Operand {
@@ -180,6 +208,7 @@ struct MatrixOperand {
   const void* data = nullptr;
   std::int64_t leading = 1;  // elements between rows; between columns when transposed
   bool is_transposed = false;
+  bool is_conjugated = false;  // c64
   std::array<std::int64_t, kMaxDims> batch_strides{};
 };
 
@@ -195,6 +224,19 @@ struct MatmulArgs {
   void* out = nullptr;
   const void* bias = nullptr;  // n elements, one after another; null for none
   float* workspace = nullptr;  // f16, bf16: m*k + k*n + m*n elements
+};
+
+// For each of `batch`: the matrix (n x n, Hermitian, its lower triangle read) becomes its Cholesky
+// factor L, unless it is one, and `out` (n x columns) what solves L L^H x = out. Not a number where
+// the matrix is not positive definite.
+struct SolveArgs {
+  DType dtype = DType::kF32;  // f32, f64 or c64
+  std::int64_t batch = 1;
+  std::int64_t n = 0;
+  std::int64_t columns = 0;
+  void* factor = nullptr;
+  void* out = nullptr;
+  bool is_factored = false;
 };
 
 // --- Rows of classes ----------------------------------------------------------------------------

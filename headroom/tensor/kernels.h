@@ -1,13 +1,14 @@
-// What a backend computes: one function per family, over plain arguments (kernel_args.h). Ops
-// decide shapes, check, and allocate outputs and workspaces; a kernel only fills them. It allocates
-// no device memory, and nothing it is given depends on the number of threads or the processor's
-// features, so a `meta` device can run the same ops and skip the kernels.
+// What a backend computes: one function per family, over plain arguments (kernel_args.h,
+// layer_args.h). Ops decide shapes, check, and allocate outputs and workspaces; a kernel only fills
+// them. It allocates no device memory, and nothing it is given depends on the number of threads or
+// the processor's features, so a `meta` device can run the same ops and skip the kernels.
 //
 // A backend joins by register_kernels(kind, table).
 #pragma once
 
 #include "headroom/device/device.h"
 #include "headroom/tensor/kernel_args.h"
+#include "headroom/tensor/layer_args.h"
 
 namespace headroom::tensor {
 
@@ -25,11 +26,18 @@ struct Kernels {
   void (*generate)(const GenerateArgs&, Launch) = nullptr;
   void (*reduce)(const ReduceArgs&, Launch) = nullptr;
   void (*matmul)(const MatmulArgs&, Launch) = nullptr;
+  void (*solve)(const SolveArgs&, Launch) = nullptr;
   void (*softmax)(const SoftmaxArgs&, Launch) = nullptr;
   void (*softmax_backward)(const SoftmaxArgs&, Launch) = nullptr;
   void (*cross_entropy)(const CrossEntropyArgs&, Launch) = nullptr;
   void (*gather)(const IndexArgs&, Launch) = nullptr;
   void (*scatter)(const IndexArgs&, Launch) = nullptr;
+  void (*conv2d)(const Conv2dArgs&, Launch) = nullptr;
+  void (*pool2d)(const Pool2dArgs&, Launch) = nullptr;
+  void (*layer_norm)(const LayerNormArgs&, Launch) = nullptr;
+  void (*batch_norm)(const BatchNormArgs&, Launch) = nullptr;
+  void (*dropout)(const DropoutArgs&, Launch) = nullptr;
+  void (*attention)(const AttentionArgs&, Launch) = nullptr;
   // Answers at once; the stream has been waited for. Null where the kernels check for themselves.
   void (*check_index)(IndexCheckArgs&, Launch) = nullptr;
 };

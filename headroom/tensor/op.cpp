@@ -173,6 +173,7 @@ void check_same_device(std::string_view op, const Tensor& a, const Tensor& b) {
 void check_can_hold(std::string_view op, const Tensor& self, DType result, const Shape& shape) {
   const DType own = self.dtype();
   const auto kind = [](DType dtype) {
+    if (is_complex(dtype)) return 3;
     return is_floating(dtype) ? 2 : static_cast<int>(is_integral(dtype));
   };
   if (kind(result) > kind(own)) {

@@ -64,11 +64,13 @@ class Printer {
   explicit Printer(const Tensor& tensor)
       : summarizes_(tensor.numel() > kMostElements), shape_(tensor.shape()) {
     shorten(tensor);
-    style_ = style_for(tensor.dtype(), values_);
+    const bool has_parts = is_complex(tensor.dtype());
+    style_ = style_for(has_parts ? DType::kF32 : tensor.dtype(), values_);
+    if (has_parts) imaginary_style_ = style_for(DType::kF32, imaginary_);
   }
 
   std::string run() {
-    if (shape_.empty()) return style_.plain(values_.at(0));
+    if (shape_.empty()) return item();
     return block(0, 8);  // under the word tensor(
   }
 
@@ -84,8 +86,24 @@ class Printer {
     return out;
   }
 
+  // "1.0000-2.0000j": parts in columns of their own, the sign always there.
+  std::string item() {
+    const std::size_t at = next_++;
+    std::string out = shape_.empty() ? style_.plain(values_.at(at)) : style_(values_.at(at));
+    if (imaginary_.empty()) return out;
+    const std::string part = imaginary_style_.plain(imaginary_[at]);
+    return out + (part[0] == '-' ? "" : "+") + part + "j";
+  }
+
   // Reads only what is shown: the rest of a long tensor stays where it is.
   void shorten(const Tensor& part) {
+    if (is_complex(part.dtype()) && (!summarizes_ || part.dim() == 0)) {
+      for (const Complex64 value : part.to_complex()) {
+        values_.push_back(value.real());
+        imaginary_.push_back(value.imag());
+      }
+      return;
+    }
     if (!summarizes_ || part.dim() == 0) {
       const std::vector<double> all = part.to_doubles();
       values_.insert(values_.end(), all.begin(), all.end());
@@ -106,17 +124,17 @@ class Printer {
     std::size_t line = indent;
     bool is_first = true;
     for (const std::int64_t i : shown(shape_[dim])) {
-      std::string item = i < 0    ? (is_row ? " ..." : "...")
-                         : is_row ? style_(values_.at(next_++))
+      std::string text = i < 0    ? (is_row ? " ..." : "...")
+                         : is_row ? item()
                                   : block(dim + 1, indent + 1);
       if (!is_first) out += between;
-      if (is_row && !is_first && line + item.size() + 2 > kLineWidth) {
+      if (is_row && !is_first && line + text.size() + 2 > kLineWidth) {
         out.back() = '\n';
         out += std::string(indent, ' ');
         line = indent;
       }
-      line += item.size() + 2;
-      out += item;
+      line += text.size() + 2;
+      out += text;
       is_first = false;
     }
     return out + "]";
@@ -125,7 +143,9 @@ class Printer {
   bool summarizes_;
   Shape shape_;
   Style style_{};
+  Style imaginary_style_{};
   std::vector<double> values_{};
+  std::vector<double> imaginary_{};  // of complex numbers
   std::size_t next_ = 0;
 };
 
@@ -133,7 +153,8 @@ class Printer {
 std::string suffix(const Tensor& tensor) {
   std::string out;
   const DType dtype = tensor.dtype();
-  if (dtype != DType::kF32 && dtype != DType::kI64 && dtype != DType::kBool) {
+  if (dtype != DType::kF32 && dtype != DType::kI64 && dtype != DType::kBool &&
+      dtype != DType::kC64) {
     out += ", dtype=" + std::string(to_string(dtype));
   }
   if (tensor.device().id() != device::DeviceId{}) {

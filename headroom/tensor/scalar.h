@@ -48,7 +48,7 @@ class Scalar {
 // The type of a tensor of `dtype` with a scalar: the tensor's, unless the scalar is of a higher
 // kind (bool < integer < floating).
 [[nodiscard]] constexpr DType promote_types(DType dtype, Scalar scalar) noexcept {
-  if (scalar.is_floating() && !is_floating(dtype)) return DType::kF32;
+  if (scalar.is_floating() && !is_differentiable(dtype)) return DType::kF32;
   if (scalar.kind() == Scalar::Kind::kInteger && dtype == DType::kBool) return DType::kI64;
   return dtype;
 }

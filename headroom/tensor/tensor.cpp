@@ -66,6 +66,11 @@ std::vector<T> values_of(const char* op, const Tensor& from) {
   return converted<T>(dense, flat, from.numel());
 }
 
+void refuse_complex(const char* op, const Tensor& tensor) {
+  if (!is_complex(tensor.dtype())) return;
+  throw InvalidArgument(std::string(op) + ": the elements are c64; ask to_complex, or real(x)");
+}
+
 }  // namespace
 
 namespace tensor {
@@ -102,14 +107,23 @@ Scalar Tensor::item() const {
     throw InvalidArgument("item: " + to_string(shape()) + " has " + std::to_string(numel()) +
                           " elements, not one");
   }
+  refuse_complex("item", *this);
   if (dtype() == DType::kBool) return to_integers()[0] != 0;
   if (!is_floating(dtype())) return to_integers()[0];
   return to_doubles()[0];
 }
 
-std::vector<double> Tensor::to_doubles() const { return values_of<double>("to_doubles", *this); }
+std::vector<double> Tensor::to_doubles() const {
+  refuse_complex("to_doubles", *this);
+  return values_of<double>("to_doubles", *this);
+}
+
+std::vector<Complex64> Tensor::to_complex() const {
+  return values_of<Complex64>("to_complex", *this);
+}
 
 std::vector<std::int64_t> Tensor::to_integers() const {
+  refuse_complex("to_integers", *this);
   return values_of<std::int64_t>("to_integers", *this);
 }
 
@@ -122,7 +136,7 @@ bool Tensor::requires_grad() const noexcept {
 }
 
 const Tensor& Tensor::requires_grad_(bool wanted) const {
-  if (wanted && !is_floating(dtype())) {
+  if (wanted && !is_differentiable(dtype())) {
     throw InvalidArgument("requires_grad_: only floating tensors have gradients, not " +
                           std::string(to_string(dtype())));
   }

@@ -83,6 +83,7 @@ class Tensor {
   // All of them in order, converted; waits for the current stream.
   [[nodiscard]] std::vector<double> to_doubles() const;
   [[nodiscard]] std::vector<std::int64_t> to_integers() const;
+  [[nodiscard]] std::vector<Complex64> to_complex() const;  // the other two refuse c64
 
   // --- Views: no elements move ----------------------------------------------------------------
 

@@ -13,7 +13,6 @@ set(HEADROOM_TRACE_SOURCES
   export_speedscope.cpp
   file.cpp
   file_recorder.cpp
-  format_error.cpp
   groups.cpp
   growth.cpp
   histograms.cpp

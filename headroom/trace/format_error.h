@@ -1,23 +1,12 @@
-// What is wrong with a file, and where.
+// What is wrong with a file, and where: base's, by its name here.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-
-#include "headroom/base/result.h"
+#include "headroom/base/format_error.h"
 
 namespace headroom::trace {
 
-struct FormatError {
-  std::string message{};                  // what was found, and what to try
-  std::optional<std::uint64_t> offset{};  // of the byte, in the file once unpacked
-};
-
-// "at byte 1,234: opcode GLOBAL would import ...".
-[[nodiscard]] std::string to_string(const FormatError& error);
-
+using headroom::FormatError;
 template <class T>
-using FormatResult = Result<T, FormatError>;
+using FormatResult = headroom::FormatResult<T>;
 
 }  // namespace headroom::trace

@@ -329,22 +329,38 @@ TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
   EXPECT_EQ(run_bench({"bench", "--device", "tpu"}).exit_code, 2);
 }
 
-TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
+// What is measured of `kind` when `filter` is asked for.
+nlohmann::json measured_ops(const std::string& filter, const char* kind) {
   const ProcessResult done =
-      run_bench({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--json"});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
+      run_bench({"bench", "ops", "--rounds", "1", "--size", "1MiB", "--filter", filter, "--json"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json.at("schema"), 1);
   EXPECT_EQ(json.at("what"), "ops");
   EXPECT_EQ(json.at("size_bytes"), 1_MiB);
-  for (const char* kind : {"matrices", "elements"}) {
-    ASSERT_GE(json.at(kind).size(), 8U);
-    for (const auto& cost : json.at(kind)) {
+  for (const char* other : {"matrices", "convolutions", "attention", "elements", "dispatch"}) {
+    EXPECT_TRUE(other == std::string_view(kind) || json.at(other).empty()) << other;
+  }
+  return json.at(kind);
+}
+
+TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
+  const std::vector<nlohmann::json> groups{
+      measured_ops("matrices", "matrices"),
+      measured_ops("elements", "elements"),
+      measured_ops("attention of 256 tokens, causal", "attention"),
+      measured_ops("1 x 1 of 1024 x 14 x 14 to 256", "convolutions")};
+  const std::size_t counts[] = {9, 8, 2, 2};
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    ASSERT_EQ(groups[i].size(), counts[i]);
+    for (const auto& cost : groups[i]) {
       EXPECT_GT(cost.at("speed").at("median"), 0.0) << cost;
       EXPECT_GT(cost.at("per_second"), 0.0) << cost;
     }
   }
-  for (const auto& cost : json.at("dispatch")) EXPECT_GT(cost.at("ns").at("median"), 0.0) << cost;
+  const nlohmann::json dispatch = measured_ops("dispatch", "dispatch");
+  EXPECT_EQ(dispatch.size(), 7U);
+  for (const auto& cost : dispatch) EXPECT_GT(cost.at("ns").at("median"), 0.0) << cost;
 }
 
 TEST(CliBench, OpsRunOnTheCpuAndTakeASize) {

@@ -229,5 +229,35 @@ TEST(Examples, AreAllListedInTheirReadme) {
   }
 }
 
+// What is asked for is what the shapes say, with 2 KiB of single numbers; what is reserved, the
+// total.
+TEST(Examples, MassiveMimoStaysWithinItsComputedNeed) {
+  const std::string out = output_of("massive_mimo", {"1.01", "2"});
+  EXPECT_EQ(line(out, "  total"), "52,428,800");
+  EXPECT_EQ(line(out, "  asked for at the peak"), "49,666,048");
+  EXPECT_EQ(line(out, "  reserved at the peak"), "52,428,800");
+  std::vector<double> errors;
+  std::istringstream lines(out);
+  for (std::string text; std::getline(lines, text);) {
+    const std::size_t at = text.find("bit error rate ");
+    if (at == std::string::npos) continue;
+    errors.push_back(std::stod(text.substr(at + 15)));
+    EXPECT_THAT(text, HasSubstr("reserved 52,428,800")) << "grew";
+  }
+  ASSERT_EQ(errors.size(), 3U);
+  EXPECT_LT(errors[0], 0.2);
+  EXPECT_LT(errors[1], errors[0] / 2);
+  EXPECT_LT(errors[2], errors[1] / 5);
+}
+
+TEST(Examples, MassiveMimoIsRefusedWithTheAccountBelowIt) {
+  const auto done = testing::run_process(
+      {.program = HEADROOM_EXAMPLES_DIR "/example_massive_mimo", .arguments = {"0.99", "2"}});
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_THAT(done.out, HasSubstr("refused: out of memory"));
+  EXPECT_THAT(done.out, HasSubstr("memory of cpu:0"));
+  EXPECT_THAT(done.out, HasSubstr("raise the limit of 49.5MiB to at least 50MiB"));
+}
+
 }  // namespace
 }  // namespace headroom

@@ -13,6 +13,7 @@
 
 #include "tests/fuzz/hrt_property.h"
 #include "tests/fuzz/pickle_property.h"
+#include "tests/fuzz/safetensors_property.h"
 #include "tests/trace/random_trace.h"
 
 namespace headroom::trace {
@@ -40,6 +41,10 @@ TEST(FuzzCorpus, PicklesKeepTheirProperty) {
 
 TEST(FuzzCorpus, HrtFilesKeepTheirProperty) {
   expect_property(HEADROOM_FUZZ_CORPUS "/hrt", testing::broken_hrt_property);
+}
+
+TEST(FuzzCorpus, SafetensorsFilesKeepTheirProperty) {
+  expect_property(HEADROOM_FUZZ_CORPUS "/safetensors", nn::testing::broken_safetensors_property);
 }
 
 // What a fuzzer starts from: HEADROOM_FUZZ_SEEDS=DIR writes them there.

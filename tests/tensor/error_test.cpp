@@ -93,6 +93,94 @@ TEST_F(TensorErrors, ShapesThatDoNotFit) {
   });
 }
 
+TEST_F(TensorErrors, ImagesThatDoNotFit) {
+  const Tensor x = make({1, 3, 5, 5});
+  const Tensor row = make({4});
+  const Tensor w = make({8, 4, 3, 3});
+  const Tensor fits = make({8, 3, 3, 3});
+  const Tensor wide = make({8, 3, 7, 3});
+  const Tensor none = make({0, 3, 3, 3});
+  expect_refused({
+      {"conv2d: input has 3 channels, weight [8, 4, 3, 3] wants 4 (groups 1)",
+       [&] { (void)conv2d(x, w); }},
+      {"conv2d: input has 3 channels, weight [8, 4, 3, 3] wants 8 (groups 2)",
+       [&] { (void)conv2d(x, w, {}, {.groups = 2}); }},
+      {"conv2d: 8 outputs do not make groups of 3",
+       [&] { (void)conv2d(x, fits, {}, {.groups = 3}); }},
+      {"conv2d: a window of 7 does not fit into 5 with padding 0", [&] { (void)conv2d(x, wide); }},
+      {"conv2d: a window of 7 does not fit into 5 with padding 0",
+       [&] {
+         (void)conv2d(x, fits, {}, {.dilation = {3, 1}});
+       }},
+      {"conv2d: stride 0, padding 0, dilation 1: at least 1, 0 and 1 are wanted",
+       [&] {
+         (void)conv2d(x, fits, {}, {.stride = {1, 0}});
+       }},
+      {"conv2d: weight [0, 3, 3, 3] has no elements", [&] { (void)conv2d(x, none); }},
+      {"conv2d: a bias of [4] for 8 outputs", [&] { (void)conv2d(x, fits, row); }},
+      {"conv2d: four dimensions each are wanted, not [3, 5, 5] and weight [8, 3, 3, 3]",
+       [&] { (void)conv2d(x[0], fits); }},
+      {"max_pool2d: images of three or four dimensions are wanted, not [5, 5]",
+       [&] {
+         (void)max_pool2d(x[0][0], {.kernel = {2, 2}});
+       }},
+      {"max_pool2d: a window of 3 takes padding up to half of it, not 2",
+       [&] {
+         (void)max_pool2d(x, {.kernel = {3, 3}, .padding = {2, 0}});
+       }},
+      {"avg_pool2d: a window of 6 does not fit into 5 with padding 0",
+       [&] {
+         (void)avg_pool2d(x, {.kernel = {2, 6}});
+       }},
+      {"avg_pool2d: a window of 2 with stride -1",
+       [&] {
+         (void)avg_pool2d(x, {.kernel = {2, 2}, .stride = {-1, 1}});
+       }},
+      {"adaptive_avg_pool2d: [1, 3, 5, 5] does not make 0 x 1",
+       [&] {
+         (void)adaptive_avg_pool2d(x, {0, 1});
+       }},
+  });
+}
+
+TEST_F(TensorErrors, LayersThatDoNotFit) {
+  const Tensor x = make({4, 6});
+  const Tensor row = make({5});
+  const Tensor halves = make({6}, kF16);
+  const Tensor one = make({1, 6});
+  const Tensor q = make({2, 3, 4});
+  const Tensor k = make({2, 5, 4});
+  const Tensor v = make({2, 6, 4});
+  const Tensor integers = make({3, 5}, kI64);
+  expect_refused({
+      {"layer_norm: [4, 6] does not end with [5]", [&] { (void)layer_norm(x, {5}); }},
+      {"layer_norm: [4, 6] does not end with []", [&] { (void)layer_norm(x, {}); }},
+      {"layer_norm: a weight of [5] for [6]", [&] { (void)layer_norm(x, {6}, row); }},
+      {"layer_norm: a bias of f16 for f32", [&] { (void)layer_norm(x, {6}, {}, halves); }},
+      {"batch_norm: [batch, channels, ...] is wanted, not [5]",
+       [&] { (void)batch_norm(row, {}, {}, {}, {}); }},
+      {"batch_norm: a running mean of [5] for [6]", [&] { (void)batch_norm(x, {}, {}, row, row); }},
+      {"batch_norm: running mean and variance go together",
+       [&] { (void)batch_norm(x, {}, {}, row, {}); }},
+      {"batch_norm: the batch's own statistics want more than one value a channel, not [1, 6]",
+       [&] { (void)batch_norm(one, {}, {}, {}, {}); }},
+      {"dropout: a probability is wanted, not 1.5", [&] { (void)dropout(x, 1.5); }},
+      {"elu: alpha must be at least 0, not -1", [&] { (void)elu(x, -1); }},
+      {"hardtanh: nothing is between 1 and -1", [&] { (void)hardtanh(x, 1, -1); }},
+      {"mse_loss: [4, 6] of f32 does not go with targets of [5] of f32",
+       [&] { (void)mse_loss(x, row); }},
+      {"scaled_dot_product_attention: q, k and v do not go together: [2, 3, 4], [2, 5, 4], "
+       "[2, 6, 4]",
+       [&] { (void)scaled_dot_product_attention(q, k, v); }},
+      {"scaled_dot_product_attention: heads differ: [2, 3, 4], [1, 3, 4], [2, 3, 4]",
+       [&] { (void)scaled_dot_product_attention(q, q.narrow(0, 0, 1), q); }},
+      {"scaled_dot_product_attention: a mask is bool or f32, not i64",
+       [&] { (void)scaled_dot_product_attention(q, k, k, integers); }},
+      {"scaled_dot_product_attention: a mask of [5] does not broadcast to [2, 3, 4]",
+       [&] { (void)scaled_dot_product_attention(q, v.narrow(1, 0, 4), v.narrow(1, 0, 4), row); }},
+  });
+}
+
 TEST_F(TensorErrors, DevicesThatDiffer) {
   const Tensor here = make({2});
   const Tensor there = zeros({2}, {.device = other_.allocator()});

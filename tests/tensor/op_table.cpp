@@ -11,6 +11,10 @@ const std::vector<OpRow>& op_table() {
     add_view_rows(table);
     add_index_rows(table);
     add_matrix_rows(table);
+    add_image_rows(table);
+    add_norm_rows(table);
+    add_layer_rows(table);
+    add_attention_rows(table);
     return table;
   }();
   return kTable;

@@ -51,6 +51,10 @@ void add_reduce_rows(std::vector<OpRow>& table);
 void add_view_rows(std::vector<OpRow>& table);
 void add_index_rows(std::vector<OpRow>& table);
 void add_matrix_rows(std::vector<OpRow>& table);
+void add_image_rows(std::vector<OpRow>& table);
+void add_norm_rows(std::vector<OpRow>& table);
+void add_layer_rows(std::vector<OpRow>& table);
+void add_attention_rows(std::vector<OpRow>& table);
 
 // --- Words of the table -------------------------------------------------------------------------
 

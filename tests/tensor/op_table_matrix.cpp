@@ -58,6 +58,88 @@ OpRow bmm_row() {
   return row;
 }
 
+// The last two dimensions turned.
+Array turned_matrix(const Array& x) {
+  Dims order;
+  for (int i = 0; i < x.shape.size(); ++i) order.push_back(i);
+  std::swap(order[order.size() - 1], order[order.size() - 2]);
+  return permuted(x, order);
+}
+
+OpRow adjoint_row(bool is_left) {
+  OpRow row = matmul_row();
+  row.name = is_left ? "adjoint_matmul" : "matmul_adjoint";
+  row.call = [is_left](const auto& in) {
+    return is_left ? adjoint_matmul(in[0], in[1]) : matmul_adjoint(in[0], in[1]);
+  };
+  row.reference = [is_left](const auto& in) {
+    return is_left ? product(turned_matrix(in[0]), in[1]) : product(in[0], turned_matrix(in[1]));
+  };
+  row.samples = {{{.shape = is_left ? Shape{4, 3} : Shape{3, 4}},
+                  {.shape = is_left ? Shape{4, 5} : Shape{5, 4}}},
+                 {{.shape = is_left ? Shape{2, 4, 3} : Shape{2, 3, 4}},
+                  {.shape = is_left ? Shape{2, 4, 5} : Shape{2, 5, 4}}}};
+  return row;
+}
+
+// a^T a + n I of each matrix: far from singular.
+Array positive(const Array& a) {
+  Array out = product(turned_matrix(a), a);
+  const std::int64_t n = out.shape.back();
+  for (std::size_t i = 0; i < out.values.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i) % (n * n);
+    if (at / n == at % n) out.values[i] += static_cast<double>(n);
+  }
+  return out;
+}
+
+// x with a x = b of [batch, n, n] and [batch, n, m], by elimination.
+Array eliminated(Array a, Array b) {
+  const auto n = static_cast<std::size_t>(a.shape.back());
+  const auto m = static_cast<std::size_t>(b.shape.back());
+  for (std::size_t batch = 0; batch < a.values.size() / (n * n); ++batch) {
+    double* matrix = a.values.data() + batch * n * n;
+    double* right = b.values.data() + batch * n * m;
+    for (std::size_t k = 0; k < n; ++k) {
+      const double pivot = matrix[k * n + k];
+      for (std::size_t j = 0; j < n; ++j) matrix[k * n + j] /= pivot;
+      for (std::size_t j = 0; j < m; ++j) right[k * m + j] /= pivot;
+      for (std::size_t i = 0; i < n; ++i) {
+        const double factor = i == k ? 0 : matrix[i * n + k];
+        for (std::size_t j = 0; j < n; ++j) matrix[i * n + j] -= factor * matrix[k * n + j];
+        for (std::size_t j = 0; j < m; ++j) right[i * m + j] -= factor * right[k * m + j];
+      }
+    }
+  }
+  return b;
+}
+
+// Of a matrix that is made positive first: one that is moved a little must stay symmetric.
+OpRow solve_row() {
+  OpRow row;
+  row.name = "solve_positive";
+  row.call = [](const auto& in) {
+    const Tensor& a = in[0];
+    const std::int64_t n = a.size(-1);
+    const Tensor unit = zeros({n, n}, {.dtype = a.dtype(), .device = a.storage().allocator()});
+    for (std::int64_t i = 0; i < n; ++i) unit.select(0, i).select(0, i).fill_(n);
+    return solve_positive(adjoint_matmul(a, a) + unit, in[1]);
+  };
+  row.reference = [](const auto& in) { return eliminated(positive(in[0]), in[1]); };
+  row.samples = {{{.shape = {4, 4}}, {.shape = {4, 2}}},
+                 {{.shape = {1, 1}}, {.shape = {1, 1}}},
+                 {{.shape = {3, 5, 5}}, {.shape = {3, 5, 1}}},
+                 {{.shape = {0, 2, 2}}, {.shape = {0, 2, 3}}},
+                 {{.shape = {60, 8, 8}}, {.shape = {60, 8, 3}}}};
+  row.dtypes = {kF32, kF64};
+  row.allocations = 5;  // the unit, the product, the sum, a factor, x
+  row.saved = [](const auto& in, const Tensor& out) {
+    return 2 * in[0].size_bytes() + out.size_bytes();  // a, its factor, x
+  };
+  row.tolerance = 30;
+  return row;
+}
+
 OpRow linear_row(bool has_bias) {
   OpRow row = matmul_row();
   row.name = has_bias ? "linear with bias" : "linear";
@@ -154,6 +236,9 @@ void add_matrix_rows(std::vector<OpRow>& table) {
   table.push_back(vector_row("matmul with a vector", {2, 3, 4}, {4}));
   table.push_back(vector_row("matmul of a vector", {4}, {4, 3}));
   table.push_back(bmm_row());
+  table.push_back(adjoint_row(true));
+  table.push_back(adjoint_row(false));
+  table.push_back(solve_row());
   table.push_back(linear_row(false));
   table.push_back(linear_row(true));
   table.push_back(softmax_row("softmax", 1, false));

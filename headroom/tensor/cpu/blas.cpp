@@ -1,37 +1,24 @@
 #include <algorithm>
-#include <cblas.h>
 #include <vector>
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
+// Beside the others of its name, which one in the unnamed namespace would hide.
+static void gemm(
+    const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
+  const Complex64 one(1);
+  cblas_cgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, &one, a, g.lda, b, g.ldb, &beta, c, g.n);
+}
+
 namespace {
 
-// The library has threads of its own: as many as ours, set once.
-void use_our_threads() {
-  static const bool kDone = [] {
-    openblas_set_num_threads(ThreadPool::shared().size());
-    return true;
-  }();
-  (void)kDone;
+CBLAS_TRANSPOSE flag(const MatrixOperand& x) {
+  if (x.is_conjugated) return x.is_transposed ? CblasConjTrans : CblasConjNoTrans;
+  return x.is_transposed ? CblasTrans : CblasNoTrans;
 }
-
-struct Gemm {
-  int m, n, k;
-  int lda, ldb;
-  CBLAS_TRANSPOSE ta, tb;
-};
-
-void gemm(const Gemm& g, const float* a, const float* b, float beta, float* c) {
-  cblas_sgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
-}
-void gemm(const Gemm& g, const double* a, const double* b, double beta, double* c) {
-  cblas_dgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, 1, a, g.lda, b, g.ldb, beta, c, g.n);
-}
-
-CBLAS_TRANSPOSE flag(const MatrixOperand& x) { return x.is_transposed ? CblasTrans : CblasNoTrans; }
 
 Gemm shape_of(const MatmulArgs& args) {
   return {static_cast<int>(args.m),
@@ -176,6 +163,8 @@ void matmul(const MatmulArgs& args, Launch) {
       return multiply<float>(args);
     case DType::kF64:
       return multiply<double>(args);
+    case DType::kC64:
+      return multiply<Complex64>(args);
     case DType::kF16:
     case DType::kBF16:
       return multiply_16(args);

@@ -10,9 +10,16 @@ struct BoolByte {
   std::uint8_t value;
 };
 
+template <class T>
+inline constexpr bool kIsComplex = std::is_same_v<T, Complex64>;
+
 template <class C, class S>
 C widen(S value) {
-  if constexpr (std::is_same_v<S, BoolByte>) {
+  if constexpr (kIsComplex<C> && !kIsComplex<S>) {
+    return C(widen<float>(value));
+  } else if constexpr (kIsComplex<S> && !kIsComplex<C>) {
+    return static_cast<C>(value.real());
+  } else if constexpr (std::is_same_v<S, BoolByte>) {
     return static_cast<C>(value.value);
   } else if constexpr (std::is_same_v<S, Half> || std::is_same_v<S, BFloat16>) {
     return static_cast<C>(static_cast<float>(value));
@@ -23,9 +30,12 @@ C widen(S value) {
 
 template <class S, class C>
 S narrow(C value) {
-  if constexpr (std::is_same_v<S, BoolByte>) {
+  if constexpr (kIsComplex<C> && !kIsComplex<S> && !std::is_same_v<S, BoolByte>) {
+    return narrow<S>(value.real());
+  } else if constexpr (std::is_same_v<S, BoolByte>) {
     return {static_cast<std::uint8_t>(value != C{0})};
-  } else if constexpr (std::is_same_v<S, Half> || std::is_same_v<S, BFloat16>) {
+  } else if constexpr (std::is_same_v<S, Half> || std::is_same_v<S, BFloat16> ||
+                       (kIsComplex<S> && !kIsComplex<C>)) {
     return S(static_cast<float>(value));
   } else if constexpr (std::is_integral_v<S> && std::is_floating_point_v<C>) {
     return static_cast<S>(static_cast<std::int64_t>(value));
@@ -74,13 +84,15 @@ void with_stored_type(DType dtype, F&& f) {
       return f(static_cast<std::uint8_t*>(nullptr));
     case DType::kBool:
       return f(static_cast<BoolByte*>(nullptr));
+    case DType::kC64:
+      return f(static_cast<Complex64*>(nullptr));
   }
 }
 
 template <class C>
 void load_bits(const std::uint8_t* from, std::int64_t count, C* to) {
   for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = static_cast<C>((from[i / 8] >> static_cast<unsigned>(i % 8)) & 1U);
+    to[i] = widen<C>(static_cast<std::uint8_t>((from[i / 8] >> static_cast<unsigned>(i % 8)) & 1U));
   }
 }
 
@@ -114,8 +126,7 @@ template <class C>
 void load(
     const Operand& operand, const Shape& shape, std::int64_t start, std::int64_t count, C* to) {
   if (operand.is_scalar) {
-    const C value = std::is_floating_point_v<C> ? static_cast<C>(operand.floating)
-                                                : static_cast<C>(operand.integer);
+    const C value = std::is_integral_v<C> ? widen<C>(operand.integer) : widen<C>(operand.floating);
     std::fill_n(to, count, value);
     return;
   }
@@ -177,5 +188,9 @@ template void load<std::int64_t>(
     const Operand&, const Shape&, std::int64_t, std::int64_t, std::int64_t*);
 template void store<std::int64_t>(
     const Operand&, const Shape&, std::int64_t, std::int64_t, const std::int64_t*);
+
+template void load<Complex64>(const Operand&, const Shape&, std::int64_t, std::int64_t, Complex64*);
+template void store<Complex64>(
+    const Operand&, const Shape&, std::int64_t, std::int64_t, const Complex64*);
 
 }  // namespace headroom::tensor::cpu

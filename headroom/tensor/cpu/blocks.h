@@ -1,5 +1,5 @@
 // Elements by the block: whatever their type and strides, kernels compute on short contiguous runs
-// of f32, f64 or i64 that lie in the first cache. So each arithmetic loop is written once per
+// of f32, f64, i64 or c64 that lie in the first cache. So each arithmetic loop is written once per
 // compute type, contiguous, and the compiler vectorises it; conversion is a loop of its own.
 #pragma once
 
@@ -23,7 +23,8 @@ struct alignas(64) Block {
 template <class C>
 inline constexpr DType kNative = kDTypeOf<C>;
 
-// Calls f with C's type for the compute type: f.template operator()<float>().
+// Calls f with C's type for the compute type: f.template operator()<float>(). Complex numbers have
+// kernels of their own.
 template <class F>
 void with_compute_type(ComputeType type, F&& f) {
   switch (type) {
@@ -33,6 +34,8 @@ void with_compute_type(ComputeType type, F&& f) {
       return f.template operator()<double>();
     case ComputeType::kI64:
       return f.template operator()<std::int64_t>();
+    case ComputeType::kC64:
+      return;
   }
 }
 

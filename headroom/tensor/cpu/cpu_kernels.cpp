@@ -13,11 +13,18 @@ const Kernels& kernels() {
                               .generate = generate,
                               .reduce = reduce,
                               .matmul = matmul,
+                              .solve = solve,
                               .softmax = softmax,
                               .softmax_backward = softmax_backward,
                               .cross_entropy = cross_entropy,
                               .gather = gather,
                               .scatter = scatter,
+                              .conv2d = conv2d,
+                              .pool2d = pool2d,
+                              .layer_norm = layer_norm,
+                              .batch_norm = batch_norm,
+                              .dropout = dropout,
+                              .attention = attention,
                               .check_index = check_index};
   return kTable;
 }

@@ -50,15 +50,22 @@ class Walk {
   Block<C> result_;
 };
 
+template <class C>
+void walk_all(const ElementArgs& args, ElementFunction<C> function) {
+  parallel_for(args.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    Walk<C>(args, function).run(begin, end);
+  });
+}
+
 }  // namespace
 
 void element(const ElementArgs& args, Launch) {
-  with_compute_type(args.compute, [&]<class C>() {
-    const ElementFunction<C> function = element_function<C>(args.op);
-    parallel_for(args.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      Walk<C>(args, function).run(begin, end);
-    });
-  });
+  if (args.compute == ComputeType::kC64) {
+    walk_all<Complex64>(args, complex_function(args.op));
+    return;
+  }
+  with_compute_type(args.compute,
+                    [&]<class C>() { walk_all<C>(args, element_function<C>(args.op)); });
 }
 
 }  // namespace headroom::tensor::cpu

@@ -19,6 +19,10 @@ template <class C>
 [[nodiscard]] ElementFunction<C> backward_function(ElementOp op);
 template <class C>
 [[nodiscard]] ElementFunction<C> ternary_function(ElementOp op);
+template <class C>
+[[nodiscard]] ElementFunction<C> activation_function(ElementOp op);
+
+[[nodiscard]] ElementFunction<Complex64> complex_function(ElementOp op);
 
 // Never null: an op that is not defined for the type is refused before a kernel is launched.
 template <class C>
@@ -26,7 +30,8 @@ template <class C>
   if (op < ElementOp::kAdd) return unary_function<C>(op);
   if (op < ElementOp::kReluBackward) return binary_function<C>(op);
   if (op < ElementOp::kWhere) return backward_function<C>(op);
-  return ternary_function<C>(op);
+  if (op < ElementOp::kGeluTanh) return ternary_function<C>(op);
+  return activation_function<C>(op);
 }
 
 // The same index of `out` and of an input may be the same element, never another: no iteration

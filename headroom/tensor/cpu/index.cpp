@@ -141,6 +141,8 @@ void scatter_add(const IndexArgs& args) {
       return scatter_as<std::uint8_t, true>(args);
     case DType::kBool:
       return scatter_as<bool, true>(args);
+    case DType::kC64:
+      return scatter_as<Complex64, true>(args);
   }
 }
 

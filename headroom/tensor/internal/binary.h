@@ -21,7 +21,9 @@ struct Joined {
 // Where a gradient goes back to: the shape and type of the operand.
 struct Origin {
   explicit Origin(const Tensor& of) : shape(of.shape()), dtype(of.dtype()) {}
-  [[nodiscard]] Tensor take(const Tensor& grad) const { return sum_to(grad, shape).to(dtype); }
+  [[nodiscard]] Tensor take(const Tensor& grad) const {
+    return gradient_as(sum_to(grad, shape), dtype);
+  }
 
   Shape shape;
   DType dtype;

@@ -46,6 +46,15 @@ void check_can_hold(std::string_view op, const Tensor& self, DType result, const
 inline void check_floating(std::string_view op, const Tensor& x) {
   if (!is_floating(x.dtype())) refuse_dtype(op, x.dtype());
 }
+inline void refuse_complex(std::string_view op, DType dtype) {
+  if (is_complex(dtype)) refuse_dtype(op, dtype);
+}
+
+// The f32 parts of a c64 tensor, real and imaginary, as a last dimension of 2. No history.
+[[nodiscard]] Tensor parts_of(const Tensor& x);
+// A gradient in the type of what it belongs to. That of something real, from a complex op, is its
+// real part.
+[[nodiscard]] Tensor gradient_as(const Tensor& grad, DType own);
 
 [[nodiscard]] inline void* pointer(const Tensor& tensor) {
   return reinterpret_cast<void*>(tensor.address());

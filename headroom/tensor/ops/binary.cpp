@@ -1,6 +1,8 @@
 #include "headroom/tensor/ops/binary.h"
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/binary.h"
+#include "headroom/tensor/ops/complex.h"
 #include "headroom/tensor/ops/unary.h"
 
 namespace headroom {
@@ -10,7 +12,9 @@ DType result_type(const Tensor& a, const Tensor& b) {
   if ((a.dim() == 0) == (b.dim() == 0)) return promote_types(a.dtype(), b.dtype());
   const DType wide = a.dim() == 0 ? b.dtype() : a.dtype();
   const DType number = a.dim() == 0 ? a.dtype() : b.dtype();
-  if (is_floating(wide) || (is_integral(wide) && !is_floating(number))) return wide;
+  if (is_complex(wide) || (is_floating(wide) && !is_complex(number)) ||
+      (is_integral(wide) && !is_differentiable(number)))
+    return wide;
   return promote_types(wide, number);
 }
 
@@ -26,7 +30,7 @@ namespace {
 using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
 using enum ElementOp;
 
-DType divided(DType dtype) { return is_floating(dtype) ? dtype : DType::kF32; }
+DType divided(DType dtype) { return is_differentiable(dtype) ? dtype : DType::kF32; }
 
 // Of two tensors; a third operand may be a number.
 Tensor compute(const char* name, ElementOp op, const Joined& to, std::initializer_list<In> in) {
@@ -64,6 +68,12 @@ Joined join_divided(const Tensor& a, Scalar b) {
   return out;
 }
 
+Joined join_real(const char* name, const Tensor& a, const Tensor& b) {
+  const Joined out = join(name, a, b);
+  refuse_complex(name, out.dtype);
+  return out;
+}
+
 bool is_one(Scalar value) { return value.to_double() == 1.0; }
 
 auto add_backward(const Tensor& a, const Tensor& b, Scalar alpha) {
@@ -78,8 +88,8 @@ auto add_backward(const Tensor& a, const Tensor& b, Scalar alpha) {
 // Saved: a, where b wants a gradient, and the other way round.
 auto mul_backward(const Tensor& a, const Tensor& b) {
   return [a = Origin(a), b = Origin(b)](BackwardArgs& args) {
-    if (args.needs(0)) args.set_grad(0, a.take(mul(args.grad(), args.saved(1))));
-    if (args.needs(1)) args.set_grad(1, b.take(mul(args.grad(), args.saved(0))));
+    if (args.needs(0)) args.set_grad(0, a.take(mul(args.grad(), conj(args.saved(1)))));
+    if (args.needs(1)) args.set_grad(1, b.take(mul(args.grad(), conj(args.saved(0)))));
   };
 }
 
@@ -87,7 +97,7 @@ auto mul_backward(const Tensor& a, const Tensor& b) {
 auto div_backward(const Tensor& a, const Tensor& b) {
   return [a = Origin(a), b = Origin(b)](BackwardArgs& args) {
     const Tensor divisor = args.saved(1);
-    if (args.needs(0)) args.set_grad(0, a.take(div(args.grad(), divisor)));
+    if (args.needs(0)) args.set_grad(0, a.take(div(args.grad(), conj(divisor))));
     if (!args.needs(1)) return;
     const Tensor dividend = args.saved(0);
     refuse_second_derivative("div", {&args.grad(), &dividend, &divisor});
@@ -99,7 +109,7 @@ auto div_backward(const Tensor& a, const Tensor& b) {
 auto scale_backward(DType own, Scalar scale, ElementOp op) {
   return [own, scale, op](BackwardArgs& args) {
     const Tensor grad = op == kMul ? mul(args.grad(), scale) : div(args.grad(), scale);
-    args.set_grad(0, grad.to(own));
+    args.set_grad(0, gradient_as(grad, own));
   };
 }
 
@@ -114,7 +124,7 @@ auto pow_backward(DType own, Scalar power) {
 }
 
 auto pass_on(DType own) {
-  return [own](BackwardArgs& args) { args.set_grad(0, args.grad().to(own)); };
+  return [own](BackwardArgs& args) { args.set_grad(0, gradient_as(args.grad(), own)); };
 }
 
 // What a backward needs of a tensor that is about to be overwritten.
@@ -214,12 +224,15 @@ Tensor div(Scalar a, const Tensor& b) {
 }
 
 Tensor pow(const Tensor& base, Scalar power) {
+  refuse_complex("pow", base.dtype());
+  if (Autocast::is_enabled()) return in_f32([power](auto&& x) { return pow(x, power); }, base);
   const Tensor y = compute("pow", kPow, joined_with(base, power), {base, power});
   return record("pow", {&base}, y, {save_input(base)}, pow_backward(base.dtype(), power));
 }
 
 Tensor pow(const Tensor& base, const Tensor& power) {
-  const Joined to = join("pow", base, power);
+  if (Autocast::is_enabled()) return in_f32([](auto&&... x) { return pow(x...); }, base, power);
+  const Joined to = join_real("pow", base, power);
   const Tensor y = compute("pow", kPow, to, {base, power});
   return record(
       "pow",
@@ -242,11 +255,11 @@ Tensor pow(const Tensor& base, const Tensor& power) {
 }
 
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
-  return compute("floor_divide", kFloorDivide, join("floor_divide", a, b), {a, b});
+  return compute("floor_divide", kFloorDivide, join_real("floor_divide", a, b), {a, b});
 }
 
 Tensor remainder(const Tensor& a, const Tensor& b) {
-  return compute("remainder", kRemainder, join("remainder", a, b), {a, b});
+  return compute("remainder", kRemainder, join_real("remainder", a, b), {a, b});
 }
 
 // --- In place ------------------------------------------------------------------------------------
@@ -302,6 +315,7 @@ const Tensor& Tensor::div_(Scalar other) const {
 }
 
 const Tensor& Tensor::pow_(Scalar exponent) const {
+  refuse_complex("pow_", dtype());
   const Tensor before = before_write(*this, needs_grad(*this));
   compute_in_place("pow_", kPow, *this, joined_with(*this, exponent), {*this, exponent});
   record_in_place("pow_",

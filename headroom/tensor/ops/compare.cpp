@@ -9,20 +9,28 @@ namespace {
 using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
 using enum ElementOp;
 
+// Complex numbers are equal or not, and no more.
+void check_order(const char* name, ElementOp op, DType dtype) {
+  if (op != kEq && op != kNe && op != kIsNan) refuse_complex(name, dtype);
+}
+
 Tensor compare(const char* name, ElementOp op, const Tensor& a, const Tensor& b) {
   const Joined to = join(name, a, b);
+  check_order(name, op, to.dtype);
   Tensor out = new_output(name, a, to.shape, DType::kBool);
   run_element(op, to.dtype, out, {a, b});
   return out;
 }
 
 Tensor compare(const char* name, ElementOp op, const Tensor& a, Scalar b) {
+  check_order(name, op, a.dtype());
   Tensor out = new_output(name, a, a.shape(), DType::kBool);
   run_element(op, promote_types(a.dtype(), b), out, {a, b});
   return out;
 }
 
 Tensor test_each(const char* name, ElementOp op, const Tensor& x) {
+  check_order(name, op, x.dtype());
   Tensor out = new_output(name, x, x.shape(), DType::kBool);
   run_element(op, x.dtype(), out, {x});
   return out;

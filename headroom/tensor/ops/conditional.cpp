@@ -46,7 +46,9 @@ struct Side {
       : is_tensor(in.tensor != nullptr),
         shape(is_tensor ? in.tensor->shape() : Shape()),
         dtype(is_tensor ? in.tensor->dtype() : DType::kF32) {}
-  [[nodiscard]] Tensor take(const Tensor& grad) const { return sum_to(grad, shape).to(dtype); }
+  [[nodiscard]] Tensor take(const Tensor& grad) const {
+    return gradient_as(sum_to(grad, shape), dtype);
+  }
 
   bool is_tensor;
   Shape shape;
@@ -89,6 +91,7 @@ Joined join_number(const char* name, const Tensor& condition, const Tensor& x, S
 Tensor extreme(
     const char* name, ElementOp op, ElementOp chooses_a, const Tensor& a, const Tensor& b) {
   const Joined to = join(name, a, b);
+  refuse_complex(name, to.dtype);
   const Tensor y = new_output(name, a, to.shape, to.dtype);
   run_element(op, to.dtype, y, {a, b});
   Tensor bits;
@@ -107,6 +110,7 @@ Bounds bounds_for(const char* name,
                   const Tensor& x,
                   std::optional<Scalar> low,
                   std::optional<Scalar> high) {
+  refuse_complex(name, x.dtype());
   if (!low && !high) throw InvalidArgument(std::string(name) + ": at least one bound is needed");
   if (is_floating(x.dtype())) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();

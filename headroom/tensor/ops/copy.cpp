@@ -69,11 +69,20 @@ void copy_values(const Tensor& to, const Tensor& from, bool non_blocking) {
   run_element(ElementOp::kCopy, to.dtype(), to, {landed});
 }
 
+void refuse_to_drop(const char* op, DType from, DType to) {
+  if (!is_complex(from) || is_complex(to)) return;
+  throw InvalidArgument(std::string(op) + ": " + std::string(to_string(from)) + " to " +
+                        std::string(to_string(to)) +
+                        " would drop the imaginary part; take real(x) or abs(x)");
+}
+
 Tensor cast(const Tensor& x, DType dtype) {
+  refuse_to_drop("to", x.dtype(), dtype);
   const Tensor y = new_output("to", x, x.shape(), dtype);
   run_element(ElementOp::kCopy, promote_types(dtype, x.dtype()), y, {x});
-  return record(
-      "to", {&x}, y, {}, [own = x.dtype()](BackwardArgs& b) { b.set_grad(0, b.grad().to(own)); });
+  return record("to", {&x}, y, {}, [own = x.dtype()](BackwardArgs& b) {
+    b.set_grad(0, gradient_as(b.grad(), own));
+  });
 }
 
 }  // namespace
@@ -118,6 +127,7 @@ const Tensor& Tensor::copy_(const Tensor& from, bool non_blocking) const {
     throw InvalidArgument("copy_: " + to_string(from.shape()) + " does not fit into " +
                           to_string(shape()));
   }
+  refuse_to_drop("copy_", from.dtype(), dtype());
   check_in_place("copy_", *this);
   check_overlap("copy_", *this, {from});
   {
@@ -132,7 +142,8 @@ const Tensor& Tensor::copy_(const Tensor& from, bool non_blocking) const {
                   [shape = from.shape(), own = from.dtype(), back = &from.storage().allocator()](
                       BackwardArgs& b) {
                     if (b.needs(0)) b.set_grad(0, zeros_like(b.grad()));
-                    if (b.needs(1)) b.set_grad(1, sum_to(b.grad(), shape).to(own).to(*back));
+                    if (b.needs(1))
+                      b.set_grad(1, gradient_as(sum_to(b.grad(), shape), own).to(*back));
                   });
   return *this;
 }

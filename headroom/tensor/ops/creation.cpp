@@ -42,7 +42,13 @@ void draw(GenerateArgs args, const Tensor& out) {
   launch(launch_on(out), &Kernels::generate, args);
 }
 
+// The parts of a complex number are drawn as two; normal ones share the variance.
 void draw_real(GenerateOp op, const Tensor& out, double low, double high) {
+  if (is_complex(out.dtype())) {
+    const bool is_normal = op == GenerateOp::kNormal;
+    const Tensor parts = parts_of(out);
+    return draw_real(op, parts, low, is_normal ? high / std::sqrt(2.0) : high);
+  }
   GenerateArgs args = generate_args(op, out);
   args.low = low;
   args.high = high;
@@ -50,7 +56,7 @@ void draw_real(GenerateOp op, const Tensor& out, double low, double high) {
 }
 
 Tensor draw_new(const char* name, GenerateOp op, const Shape& shape, const TensorOptions& options) {
-  if (!is_floating(options.dtype)) refuse_dtype(name, options.dtype);
+  if (!is_differentiable(options.dtype)) refuse_dtype(name, options.dtype);
   const Tensor out = create(name, shape, options);
   draw_real(op, out, 0, 1);
   return finish(out, options);
@@ -58,7 +64,7 @@ Tensor draw_new(const char* name, GenerateOp op, const Shape& shape, const Tenso
 
 const Tensor& draw_into(
     const char* name, GenerateOp op, const Tensor& self, double low, double high) {
-  if (!is_floating(self.dtype())) refuse_dtype(name, self.dtype());
+  if (!is_differentiable(self.dtype())) refuse_dtype(name, self.dtype());
   check_in_place(name, self);
   check_overlap(name, self, {});
   draw_real(op, self, low, high);
@@ -135,7 +141,9 @@ Tensor ones_like(const Tensor& like) {
 
 Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& options) {
   const std::int64_t count = arange_count(start.to_double(), end.to_double(), step.to_double());
-  if (options.dtype == DType::kBool) refuse_dtype("arange", options.dtype);
+  if (options.dtype == DType::kBool || is_complex(options.dtype)) {
+    refuse_dtype("arange", options.dtype);
+  }
   const Tensor out = create("arange", {count}, options);
   GenerateArgs args = generate_args(GenerateOp::kArange, out);
   args.low = start.to_double();
@@ -179,6 +187,10 @@ Tensor from(std::span<const double> values, const Shape& shape, const TensorOpti
 Tensor from(std::span<const std::int64_t> values,
             const Shape& shape,
             const TensorOptions& options) {
+  return from_host(values, shape, options);
+}
+
+Tensor from(std::span<const Complex64> values, const Shape& shape, const TensorOptions& options) {
   return from_host(values, shape, options);
 }
 

@@ -25,7 +25,8 @@ namespace headroom {
 // 0, 1, ... end - 1, as i64 unless the options say otherwise.
 [[nodiscard]] Tensor arange(std::int64_t end, TensorOptions options = {.dtype = DType::kI64});
 
-// Uniform in [0, 1); normal; integers in [low, high), i64 by default.
+// Uniform in [0, 1); normal (of c64: of variance 1, half a part); integers in [low, high), i64 by
+// default.
 [[nodiscard]] Tensor rand(const Shape& shape, const TensorOptions& options = {});
 [[nodiscard]] Tensor randn(const Shape& shape, const TensorOptions& options = {});
 [[nodiscard]] Tensor randint(std::int64_t low,
@@ -40,6 +41,9 @@ namespace headroom {
 [[nodiscard]] Tensor from(std::span<const std::int64_t> values,
                           const Shape& shape,
                           const TensorOptions& options = {.dtype = DType::kI64});
+[[nodiscard]] Tensor from(std::span<const Complex64> values,
+                          const Shape& shape,
+                          const TensorOptions& options = {.dtype = DType::kC64});
 [[nodiscard]] inline Tensor from(std::initializer_list<double> values, TensorOptions options = {}) {
   return from(std::span(values.begin(), values.size()),
               Shape{static_cast<std::int64_t>(values.size())},

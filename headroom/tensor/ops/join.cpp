@@ -63,7 +63,8 @@ void record_cat(const std::vector<Tensor>& tensors,
                    for (std::size_t i = 0; i < pieces.size(); ++i) {
                      const Piece& piece = pieces[i];
                      if (!b.needs(i)) continue;
-                     b.set_grad(i, b.grad().narrow(dim, piece.start, piece.size).to(piece.dtype));
+                     const Tensor part = b.grad().narrow(dim, piece.start, piece.size);
+                     b.set_grad(i, gradient_as(part, piece.dtype));
                    }
                  }});
 }

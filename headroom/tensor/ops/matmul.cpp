@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/reduce.h"
 
@@ -65,13 +66,14 @@ Shape batch_of(const Tensor& x) {
 }
 
 // The matrices of x. Where their layout needs a copy, `copy` holds it.
-MatrixOperand operand(const Tensor& x, const Shape& batch, Tensor& copy) {
+MatrixOperand operand(const Tensor& x, const Shape& batch, bool is_conjugated, Tensor& copy) {
   MatrixOperand out;
   if (!describe(x, out)) {
     const GradModeScope no_grad(false);
     copy = x.clone();
-    return operand(copy, batch, copy);
+    return operand(copy, batch, is_conjugated, copy);
   }
+  out.is_conjugated = is_conjugated && is_complex(x.dtype());
   out.data = pointer(x);
   if (batch.empty()) return out;
   Strides strides = x.strides();
@@ -89,8 +91,18 @@ Tensor workspace_for(const char* op, const MatmulArgs& args, const Tensor& like)
   return new_workspace(op, like, {elements}, DType::kF32);
 }
 
+// Which sides are conjugated: a flag of the library's, no copy. Nothing to real ones.
+struct Conjugated {
+  bool a = false;
+  bool b = false;
+};
+
 // Both have at least two dimensions.
-Tensor multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
+Tensor multiply(const char* op,
+                const Tensor& a,
+                const Tensor& b,
+                const Tensor& bias = {},
+                Conjugated with = {}) {
   MatmulArgs args;
   args.dtype = a.dtype();
   args.m = a.shape()[a.dim() - 2];
@@ -108,8 +120,8 @@ Tensor multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   if (y.numel() == 0) return y;
   Tensor left;
   Tensor right;
-  args.a = operand(a, args.batch, left);
-  args.b = operand(b, args.batch, right);
+  args.a = operand(a, args.batch, with.a, left);
+  args.b = operand(b, args.batch, with.b, right);
   const Tensor row = bias.defined() ? bias.detach().contiguous() : Tensor();
   const Tensor workspace = workspace_for(op, args, a);
   args.out = pointer(y);
@@ -121,18 +133,30 @@ Tensor multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
 
 Tensor turned(const Tensor& x) { return x.transpose(-2, -1); }
 
-// Saved: a, where b wants a gradient, and the other way round.
-Tensor product(const char* op, const Tensor& a, const Tensor& b) {
-  const Tensor y = multiply(op, a, b);
-  return record(op,
-                {&a, &b},
-                y,
-                {save_input(a, needs_grad(b)), save_input(b, needs_grad(a))},
-                [sa = a.shape(), sb = b.shape()](BackwardArgs& args) {
-                  const Tensor& g = args.grad();
-                  if (args.needs(0)) args.set_grad(0, sum_to(matmul(g, turned(args.saved(1))), sa));
-                  if (args.needs(1)) args.set_grad(1, sum_to(matmul(turned(args.saved(0)), g), sb));
-                });
+Tensor matmul_with(const char* op, const Tensor& a, const Tensor& b, Conjugated with);
+
+// Saved: a, where b wants a gradient, and the other way round. The gradient of A in A B is g B^H,
+// and that of a where A is its conjugate is the conjugate of that: both are products again.
+Tensor product(const char* op, const Tensor& a, const Tensor& b, Conjugated with = {}) {
+  const Tensor y = multiply(op, a, b, {}, with);
+  return record(
+      op,
+      {&a, &b},
+      y,
+      {save_input(a, needs_grad(b)), save_input(b, needs_grad(a))},
+      [sa = a.shape(), sb = b.shape(), with](BackwardArgs& args) {
+        const Tensor& g = args.grad();
+        const auto take = [](const Tensor& x, const Tensor& z, Conjugated how, const Shape& to) {
+          return sum_to(matmul_with("matmul", x, z, how), to);
+        };
+        const bool differ = with.a != with.b;
+        if (args.needs(0)) {
+          args.set_grad(0, take(g, turned(args.saved(1)), {.a = with.a, .b = !differ}, sa));
+        }
+        if (args.needs(1)) {
+          args.set_grad(1, take(turned(args.saved(0)), g, {.a = !differ, .b = with.b}, sb));
+        }
+      });
 }
 
 void refuse_scalar(const char* op, const Tensor& a, const Tensor& b) {
@@ -142,13 +166,14 @@ void refuse_scalar(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 // Batches of a times one b is one tall matrix times b: one product, and no batch of gradients.
-Tensor fold_product(const Tensor& a, const Tensor& b) {
+Tensor fold_product(const char* op, const Tensor& a, const Tensor& b, Conjugated with) {
   Shape shape = a.shape();
   shape[shape.size() - 1] = b.size(-1);
-  return product("matmul", a.reshape({-1, a.size(-1)}), b).view(shape);
+  return product(op, a.reshape({-1, a.size(-1)}), b, with).view(shape);
 }
 
 void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  refuse_complex("linear", x.dtype());
   check_types("linear", x, weight);
   if (bias.defined()) check_types("linear", x, bias);
   if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1)) {
@@ -179,23 +204,52 @@ Tensor linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias)
   return y;
 }
 
+Tensor matmul_with(const char* op, const Tensor& a, const Tensor& b, Conjugated with) {
+  check_types(op, a, b);
+  if (a.dim() == 2 && b.dim() == 2) return product(op, a, b, with);
+  refuse_scalar(op, a, b);
+  if (a.size(-1) != b.size(b.dim() == 1 ? 0 : -2)) refuse_inner(op, a, b);
+  if (a.dim() == 1) {
+    const Tensor row = matmul_with(op, a.unsqueeze(0), b, with);
+    return row.squeeze(b.dim() == 1 ? 0 : row.dim() - 2);
+  }
+  if (b.dim() == 1) return matmul_with(op, a, b.unsqueeze(1), with).squeeze(-1);
+  if (a.dim() > 2 && b.dim() == 2 && a.numel() > 0) return fold_product(op, a, b, with);
+  return product(op, a, b, with);
+}
+
+// Before it is turned: a vector has nothing to turn.
+void refuse_vector(const char* op, const Tensor& x) {
+  if (x.dim() >= 2) return;
+  throw InvalidArgument(std::string(op) + ": a matrix is wanted to turn, not " +
+                        to_string(x.shape()));
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check_types("matmul", a, b);
-  if (a.dim() == 2 && b.dim() == 2) return product("matmul", a, b);
-  refuse_scalar("matmul", a, b);
-  if (a.size(-1) != b.size(b.dim() == 1 ? 0 : -2)) refuse_inner("matmul", a, b);
-  if (a.dim() == 1) {
-    const Tensor row = matmul(a.unsqueeze(0), b);
-    return row.squeeze(b.dim() == 1 ? 0 : row.dim() - 2);
+  if (Autocast::is_enabled()) return in_lower_type([](auto&&... x) { return matmul(x...); }, a, b);
+  return matmul_with("matmul", a, b, {});
+}
+
+Tensor adjoint_matmul(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([](auto&&... x) { return adjoint_matmul(x...); }, a, b);
   }
-  if (b.dim() == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
-  if (a.dim() > 2 && b.dim() == 2 && a.numel() > 0) return fold_product(a, b);
-  return product("matmul", a, b);
+  refuse_vector("adjoint_matmul", a);
+  return matmul_with("adjoint_matmul", turned(a), b, {.a = true});
+}
+
+Tensor matmul_adjoint(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([](auto&&... x) { return matmul_adjoint(x...); }, a, b);
+  }
+  refuse_vector("matmul_adjoint", b);
+  return matmul_with("matmul_adjoint", a, turned(b), {.b = true});
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  if (Autocast::is_enabled()) return in_lower_type([](auto&&... x) { return bmm(x...); }, a, b);
   check_types("bmm", a, b);
   if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0)) {
     throw InvalidArgument("bmm: batches of matrices are wanted, not " + to_string(a.shape()) +
@@ -205,6 +259,9 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (Autocast::is_enabled()) {
+    return in_lower_type([](auto&&... t) { return linear(t...); }, x, weight, bias);
+  }
   check_linear(x, weight, bias);
   const Tensor y = linear_forward(x, weight, bias);
   return record("linear",

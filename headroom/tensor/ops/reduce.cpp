@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/binary.h"
 #include "headroom/tensor/ops/compare.h"
@@ -90,6 +91,29 @@ ReduceArgs reduce_args(ReduceOp op, const Tensor& x, const Plan& plan) {
   return args;
 }
 
+// Of complex numbers each part by itself: a last dimension of two, which is kept.
+void split_parts(ReduceArgs& args) {
+  const int kept = args.kept.size();
+  for (std::int64_t& stride : args.in.strides) stride *= 2;
+  std::copy_backward(args.in.strides.begin() + kept,
+                     args.in.strides.begin() + kept + args.reduced.size(),
+                     args.in.strides.begin() + kept + args.reduced.size() + 1);
+  args.in.strides[static_cast<std::size_t>(kept)] = 1;
+  args.kept.push_back(2);
+  args.in.dtype = DType::kF32;
+  args.compute = ComputeType::kF32;
+  args.out_dtype = DType::kF32;
+}
+
+// Sums and means alone have a meaning for them.
+void check_complex(const char* name, ReduceOp op, const Tensor& x) {
+  if (op != ReduceOp::kSum && op != ReduceOp::kMean) refuse_complex(name, x.dtype());
+  if (is_complex(x.dtype()) && x.dim() == kMaxDims) {
+    throw InvalidArgument(std::string(name) + ": at most 7 dimensions of c64, not " +
+                          to_string(x.shape()));
+  }
+}
+
 Tensor reduce_to(const char* name,
                  ReduceOp op,
                  const Tensor& x,
@@ -98,6 +122,7 @@ Tensor reduce_to(const char* name,
                  DType dtype,
                  const Tensor& index = {},
                  double parameter = 0) {
+  check_complex(name, op, x);
   Tensor y = new_output(name, x, plan.shape(keepdim), dtype);
   if (y.numel() == 0) return y;
   ReduceArgs args = reduce_args(op, x, plan);
@@ -105,13 +130,15 @@ Tensor reduce_to(const char* name,
   args.out_dtype = dtype;
   if (index.defined()) args.index_out = static_cast<std::int64_t*>(pointer(index));
   args.parameter = parameter;
+  if (is_complex(x.dtype())) split_parts(args);
   launch(launch_on(x), &Kernels::reduce, args);
   return y;
 }
 
-DType added(DType dtype) { return is_floating(dtype) ? dtype : DType::kI64; }
+DType added(DType dtype) { return is_differentiable(dtype) ? dtype : DType::kI64; }
 
 void refuse_nothing(const char* name, const Plan& plan, const Tensor& x) {
+  refuse_complex(name, x.dtype());
   if (plan.count > 0) return;
   throw InvalidArgument(std::string(name) + ": nothing to choose from in " + to_string(x.shape()));
 }
@@ -223,7 +250,7 @@ Tensor sum(const Tensor& x) { return sum_named(x, all_dims(x), false); }
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) { return sum_named(x, dims, keepdim); }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
-  check_floating("mean", x);
+  if (!is_complex(x.dtype())) check_floating("mean", x);
   const Plan plan = plan_for("mean", x, dims);
   const Tensor y = reduce_to("mean", ReduceOp::kMean, x, plan, keepdim, x.dtype());
   return record("mean",
@@ -308,6 +335,9 @@ Tensor var(const Tensor& x) { return var(x, all_dims(x)); }
 
 Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
   check_floating("norm", x);
+  if (Autocast::is_enabled()) {
+    return in_f32([&](auto&& t) { return norm(t, order, dims, keepdim); }, x);
+  }
   if (!(order > 0))
     throw InvalidArgument("norm: order " + to_string(Scalar(order)) + " is not above 0");
   const Plan plan = plan_for("norm", x, dims);

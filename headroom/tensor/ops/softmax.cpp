@@ -1,5 +1,6 @@
 #include "headroom/tensor/ops/softmax.h"
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/index.h"
 #include "headroom/tensor/internal/op.h"
 
@@ -107,12 +108,21 @@ Tensor cross_entropy_backward(const Tensor& grad,
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int dim) { return softmax_named("softmax", x, dim, false); }
-Tensor log_softmax(const Tensor& x, int dim) { return softmax_named("log_softmax", x, dim, true); }
+Tensor softmax(const Tensor& x, int dim) {
+  if (Autocast::is_enabled()) return in_f32([dim](auto&& t) { return softmax(t, dim); }, x);
+  return softmax_named("softmax", x, dim, false);
+}
+Tensor log_softmax(const Tensor& x, int dim) {
+  if (Autocast::is_enabled()) return in_f32([dim](auto&& t) { return log_softmax(t, dim); }, x);
+  return softmax_named("log_softmax", x, dim, true);
+}
 
 Tensor cross_entropy(const Tensor& logits,
                      const Tensor& target,
                      const CrossEntropyOptions& options) {
+  if (Autocast::is_enabled()) {
+    return in_f32([&](auto&& x) { return cross_entropy(x, target, options); }, logits);
+  }
   check_target(logits, target, options.ignore_index);
   const bool is_row = options.reduction == Reduction::kNone;
   const DType wide = wide_type(logits.dtype());

@@ -1,5 +1,6 @@
 #include "headroom/tensor/ops/unary.h"
 
+#include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/ops/creation.h"
 
@@ -19,26 +20,32 @@ struct Rule {
   ElementOp backward;
   Keep keep;
   bool makes_floating = true;
+  bool takes_complex = false;
+  bool wants_f32 = false;  // under autocast
 };
 
 using enum ElementOp;
-constexpr Rule kNegRule{"neg", "neg_", kNeg, kNeg, Keep::kNothing, false};
-constexpr Rule kAbsRule{"abs", "abs_", kAbs, kAbsBackward, Keep::kInput, false};
+constexpr Rule kNegRule{"neg", "neg_", kNeg, kNeg, Keep::kNothing, false, true};
+constexpr Rule kAbsRule{"abs", "abs_", kAbs, kAbsBackward, Keep::kInput, false, true};
 constexpr Rule kSignRule{"sign", "sign_", kSign, kCopy, Keep::kNothing, false};
-constexpr Rule kSquareRule{"square", "square_", kSquare, kSquareBackward, Keep::kInput, false};
+constexpr Rule kSquareRule{
+    "square", "square_", kSquare, kSquareBackward, Keep::kInput, false, true};
 constexpr Rule kFloorRule{"floor", "floor_", kFloor, kCopy, Keep::kNothing, false};
 constexpr Rule kCeilRule{"ceil", "ceil_", kCeil, kCopy, Keep::kNothing, false};
 constexpr Rule kRoundRule{"round", "round_", kRound, kCopy, Keep::kNothing, false};
 constexpr Rule kTruncRule{"trunc", "trunc_", kTrunc, kCopy, Keep::kNothing, false};
-constexpr Rule kExpRule{"exp", "exp_", kExp, kMul, Keep::kOutput};
-constexpr Rule kExpm1Rule{"expm1", "expm1_", kExpm1, kExpm1Backward, Keep::kOutput};
-constexpr Rule kLogRule{"log", "log_", kLog, kDiv, Keep::kInput};
-constexpr Rule kLog1pRule{"log1p", "log1p_", kLog1p, kLog1pBackward, Keep::kInput};
-constexpr Rule kLog2Rule{"log2", "log2_", kLog2, kLog2Backward, Keep::kInput};
+constexpr Rule kExpRule{"exp", "exp_", kExp, kMul, Keep::kOutput, true, false, true};
+constexpr Rule kExpm1Rule{
+    "expm1", "expm1_", kExpm1, kExpm1Backward, Keep::kOutput, true, false, true};
+constexpr Rule kLogRule{"log", "log_", kLog, kDiv, Keep::kInput, true, false, true};
+constexpr Rule kLog1pRule{
+    "log1p", "log1p_", kLog1p, kLog1pBackward, Keep::kInput, true, false, true};
+constexpr Rule kLog2Rule{"log2", "log2_", kLog2, kLog2Backward, Keep::kInput, true, false, true};
 constexpr Rule kSqrtRule{"sqrt", "sqrt_", kSqrt, kSqrtBackward, Keep::kOutput};
-constexpr Rule kRsqrtRule{"rsqrt", "rsqrt_", kRsqrt, kRsqrtBackward, Keep::kOutput};
+constexpr Rule kRsqrtRule{
+    "rsqrt", "rsqrt_", kRsqrt, kRsqrtBackward, Keep::kOutput, true, false, true};
 constexpr Rule kReciprocalRule{
-    "reciprocal", "reciprocal_", kReciprocal, kReciprocalBackward, Keep::kOutput};
+    "reciprocal", "reciprocal_", kReciprocal, kReciprocalBackward, Keep::kOutput, true, true, true};
 constexpr Rule kSinRule{"sin", "sin_", kSin, kSinBackward, Keep::kInput};
 constexpr Rule kCosRule{"cos", "cos_", kCos, kCosBackward, Keep::kInput};
 constexpr Rule kTanhRule{"tanh", "tanh_", kTanh, kTanhBackward, Keep::kOutput};
@@ -47,10 +54,17 @@ constexpr Rule kErfRule{"erf", "erf_", kErf, kErfBackward, Keep::kInput};
 constexpr Rule kReluRule{"relu", "relu_", kRelu, kReluBackward, Keep::kOutput, false};
 constexpr Rule kGeluRule{"gelu", "gelu_", kGelu, kGeluBackward, Keep::kInput};
 constexpr Rule kSiluRule{"silu", "silu_", kSilu, kSiluBackward, Keep::kInput};
+constexpr Rule kGeluTanhRule{"gelu_tanh", "", kGeluTanh, kGeluTanhBackward, Keep::kInput};
+constexpr Rule kSoftplusRule{
+    "softplus", "", kSoftplus, kSoftplusBackward, Keep::kInput, true, false, true};
+constexpr Rule kHardswishRule{"hardswish", "", kHardswish, kHardswishBackward, Keep::kInput};
+constexpr Rule kMishRule{"mish", "", kMish, kMishBackward, Keep::kInput};
+constexpr Rule kLogSigmoidRule{"log_sigmoid", "", kLogSigmoid, kLogSigmoidBackward, Keep::kInput};
 
 Tensor gradient(const Rule& rule, const Tensor& grad, const Tensor& kept) {
   if (rule.backward == kCopy) return zeros_like(grad);
-  Tensor out = new_output(rule.name, grad, grad.shape(), grad.dtype());
+  const DType dtype = kept.defined() ? promote_types(grad.dtype(), kept.dtype()) : grad.dtype();
+  Tensor out = new_output(rule.name, grad, grad.shape(), is_complex(dtype) ? dtype : grad.dtype());
   if (rule.keep == Keep::kNothing) {
     refuse_second_derivative(rule.name, {&grad});
     run_element(rule.backward, out.dtype(), out, {grad});
@@ -67,13 +81,18 @@ auto backward_of(const Rule& rule) {
 
 DType result_type(const Rule& rule, const Tensor& x) {
   if (x.dtype() == DType::kBool && rule.forward == kNeg) refuse_dtype(rule.name, x.dtype());
+  if (!rule.takes_complex) refuse_complex(rule.name, x.dtype());
+  if (is_complex(x.dtype())) return rule.forward == kAbs ? DType::kF32 : x.dtype();
   return rule.makes_floating && !is_floating(x.dtype()) ? DType::kF32 : x.dtype();
 }
 
 Tensor apply(const Rule& rule, const Tensor& x) {
+  if (rule.wants_f32 && Autocast::is_enabled()) {
+    return in_f32([&rule](auto&& t) { return apply(rule, t); }, x);
+  }
   const DType dtype = result_type(rule, x);
   const Tensor y = new_output(rule.name, x, x.shape(), dtype);
-  run_element(rule.forward, dtype, y, {x});
+  run_element(rule.forward, promote_types(dtype, x.dtype()), y, {x});
   return record(
       rule.name,
       {&x},
@@ -83,6 +102,7 @@ Tensor apply(const Rule& rule, const Tensor& x) {
 }
 
 const Tensor& apply_in_place(const Rule& rule, const Tensor& self) {
+  if (rule.forward == kAbs) refuse_complex(rule.name_in_place, self.dtype());
   check_can_hold(rule.name_in_place, self, result_type(rule, self), self.shape());
   check_in_place(rule.name_in_place, self);
   check_overlap(rule.name_in_place, self, {});
@@ -131,6 +151,11 @@ HEADROOM_UNARY(erf, kErfRule)
 HEADROOM_UNARY(relu, kReluRule)
 HEADROOM_UNARY(gelu, kGeluRule)
 HEADROOM_UNARY(silu, kSiluRule)
+HEADROOM_UNARY(gelu_tanh, kGeluTanhRule)
+HEADROOM_UNARY(softplus, kSoftplusRule)
+HEADROOM_UNARY(hardswish, kHardswishRule)
+HEADROOM_UNARY(mish, kMishRule)
+HEADROOM_UNARY(log_sigmoid, kLogSigmoidRule)
 
 HEADROOM_UNARY_IN_PLACE(neg_, kNegRule)
 HEADROOM_UNARY_IN_PLACE(abs_, kAbsRule)

@@ -27,8 +27,13 @@ namespace headroom {
 [[nodiscard]] Tensor sigmoid(const Tensor& x);
 [[nodiscard]] Tensor erf(const Tensor& x);
 [[nodiscard]] Tensor relu(const Tensor& x);
-[[nodiscard]] Tensor gelu(const Tensor& x);
+[[nodiscard]] Tensor gelu(const Tensor& x);       // by erf
+[[nodiscard]] Tensor gelu_tanh(const Tensor& x);  // PyTorch's approximate="tanh"
 [[nodiscard]] Tensor silu(const Tensor& x);
+[[nodiscard]] Tensor softplus(const Tensor& x);  // x itself above 20
+[[nodiscard]] Tensor hardswish(const Tensor& x);
+[[nodiscard]] Tensor mish(const Tensor& x);
+[[nodiscard]] Tensor log_sigmoid(const Tensor& x);
 
 [[nodiscard]] inline Tensor operator-(const Tensor& x) { return neg(x); }
 

@@ -1,0 +1,23 @@
+// What is wrong with a file, and where.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "headroom/base/result.h"
+
+namespace headroom {
+
+struct FormatError {
+  std::string message{};                  // what was found, and what to try
+  std::optional<std::uint64_t> offset{};  // of the byte, in the file once unpacked
+};
+
+// "at byte 1,234: opcode GLOBAL would import ...".
+[[nodiscard]] std::string to_string(const FormatError& error);
+
+template <class T>
+using FormatResult = Result<T, FormatError>;
+
+}  // namespace headroom

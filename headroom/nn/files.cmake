@@ -1,0 +1,19 @@
+set(HEADROOM_NN_SOURCES
+  containers.cpp
+  init.cpp
+  internal/safetensors_header.cpp
+  layers/attention.cpp
+  layers/linear.cpp
+  layers/norm.cpp
+  module.cpp
+  safetensors.cpp)
+set(HEADROOM_NN_HEADERS
+  ../nn.h
+  containers.h
+  init.h
+  layers/attention.h
+  layers/linear.h
+  layers/norm.h
+  layers/simple.h
+  module.h
+  safetensors.h)
