@@ -99,20 +99,17 @@ void add_attention_rows(std::vector<OpRow>& table) {
                                    {{2}, 3, 0, 2, 2},
                                    {{2}, 0, 3, 2, 2},
                                    {{0}, 2, 3, 2, 2},
-                                   {{1, 2}, 70, 300, 16, 8}};
+                                   {{1}, 67, 140, 16, 16}};
   table.push_back(attention_row("attention", Masking::kNone, {}, plain));
   table.push_back(attention_row("attention with a scale", Masking::kNone, {.scale = 0.5}, plain));
-  const std::vector<Lengths> causal{{{2}, 4, 4, 3, 2},
-                                    {{2}, 2, 5, 2, 2},
-                                    {{1}, 5, 2, 2, 2},
-                                    {{2}, 150, 150, 8, 8},
-                                    {{1}, 330, 330, 4, 4}};
+  const std::vector<Lengths> causal{
+      {{2}, 4, 4, 3, 2}, {{2}, 2, 5, 2, 2}, {{1}, 5, 2, 2, 2}, {{1}, 140, 140, 16, 16}};
   table.push_back(attention_row("attention causal", Masking::kNone, {.causal = true}, causal));
   const std::vector<Lengths> masked{{{2, 2}, 3, 4, 2, 2, {3, 4}},
                                     {{2, 2}, 3, 4, 2, 2, {2, 1, 1, 4}},
                                     {{2, 2}, 3, 4, 2, 2, {2, 3, 1}},
                                     {{2}, 3, 2, 2, 2, {}},
-                                    {{1, 2}, 70, 300, 8, 8, {2, 70, 300}}};
+                                    {{1}, 67, 140, 4, 4, {67, 140}}};
   table.push_back(attention_row("attention by a mask", Masking::kBool, {}, masked));
   table.push_back(attention_row("attention with a bias", Masking::kAdded, {}, masked));
   table.push_back(

@@ -17,7 +17,9 @@
 namespace headroom {
 namespace {
 
+using ::testing::DoubleNear;
 using ::testing::Each;
+using ::testing::Pointwise;
 using testing::StreamGate;
 
 class TensorStreams : public ::testing::Test {
@@ -45,6 +47,38 @@ TEST_F(TensorStreams, OpsGoToTheCurrentStreamOfTheirDevice) {
   gate.open();
   first.synchronize();
   EXPECT_THAT(x.to_doubles(), Each(3));
+}
+
+// Their workspaces go back before they have run, and attention tells the product library how many
+// threads to use.
+TEST_F(TensorStreams, LayersOnTwoStreamsGiveWhatOneGives) {
+  const Tensor heads = rand({2, 3, 150, 8}, here());
+  const Tensor image = rand({2, 8, 30, 30}, here());
+  const Tensor weight = rand({4, 8, 3, 3}, here());
+  const auto attend = [&] { return scaled_dot_product_attention(heads, heads, heads); };
+  const auto convolve = [&] { return layer_norm(conv2d(image, weight), {28}); };
+  const std::vector<double> attended = attend().to_doubles();
+  const std::vector<double> convolved = convolve().to_doubles();
+  std::vector<Tensor> on_first;
+  std::vector<Tensor> on_second;
+  for (int i = 0; i < 3; ++i) {
+    {
+      const StreamScope scope(first);
+      on_first.push_back(attend());
+      on_first.push_back(convolve());
+    }
+    const StreamScope scope(second);
+    on_second.push_back(convolve());
+    on_second.push_back(attend());
+  }
+  first.synchronize();
+  second.synchronize();
+  for (std::size_t i = 0; i < on_first.size(); i += 2) {
+    EXPECT_EQ(on_first[i].to_doubles(), attended);
+    EXPECT_EQ(on_second[i + 1].to_doubles(), attended);
+    EXPECT_THAT(on_first[i + 1].to_doubles(), Pointwise(DoubleNear(1e-5), convolved));
+    EXPECT_THAT(on_second[i].to_doubles(), Pointwise(DoubleNear(1e-5), convolved));
+  }
 }
 
 // `first` writes, `second` reads. The gate makes the writer late.
