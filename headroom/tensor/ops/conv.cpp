@@ -83,8 +83,14 @@ std::int64_t tile_rows(const Conv2dArgs& a) {
   constexpr Pair kOne{1, 1};
   const bool is_pixel = a.kernel == kOne && a.stride == kOne && a.padding == Pair{0, 0};
   if (is_pixel || is_planewise(a)) return 0;
+  const std::int64_t rows = std::max<std::int64_t>(a.out_size[0], 1);
   const std::int64_t row = window_size(a) * std::max<std::int64_t>(a.out_size[1], 1);
-  return std::clamp<std::int64_t>(kTile / row, 1, std::max<std::int64_t>(a.out_size[0], 1));
+  // What two tiles would hold is better one: narrow products are slow.
+  const std::int64_t most =
+      rows * row <= 2 * kTile ? rows : std::clamp<std::int64_t>(kTile / row, 1, rows);
+  // No more tiles than that takes, and those of one size.
+  const std::int64_t tiles = (rows + most - 1) / most;
+  return (rows + tiles - 1) / tiles;
 }
 
 // All that shapes decide.
