@@ -56,7 +56,7 @@ void expect_adjoint(const Tensor& x, const Tensor& w, const Conv2dOptions& optio
 
 TEST_F(Layers, ConvolutionsInManyTilesHaveTheirGradients) {
   expect_adjoint(leaf({2, 40, 40, 37}), leaf({3, 40, 3, 3}), {.padding = {1, 1}});
-  expect_adjoint(leaf({1, 60, 33, 61}),
+  expect_adjoint(leaf({1, 60, 47, 61}),
                  leaf({4, 30, 5, 3}),
                  {.stride = {1, 2}, .padding = {0, 2}, .dilation = {2, 1}, .groups = 2});
   expect_adjoint(leaf({2, 24, 31, 30}), leaf({48, 1, 3, 3}), {.padding = {1, 1}, .groups = 24});
@@ -80,7 +80,7 @@ TEST_F(Layers, AConvolutionsWorkspaceIsBoundedWhateverTheBatch) {
   y.backward(ones_like(y));
   meta.allocator().set_sink(nullptr);
   EXPECT_GT(largest.bytes, 0U);
-  EXPECT_LE(largest.bytes, kMiB);
+  EXPECT_LE(largest.bytes, 2 * kMiB);
 }
 
 // --- Norms

@@ -78,14 +78,19 @@ std::int64_t conv_size(const Conv2dArgs& a, std::size_t i) {
                         std::to_string(a.padding[i]));
 }
 
-// Few enough for the second cache, many enough for the library's blocks; a whole row at least.
+// Few enough for the caches, many enough for wide products and few meetings of the threads; a whole
+// row at least.
 std::int64_t tile_rows(const Conv2dArgs& a) {
-  constexpr std::int64_t kTile = std::int64_t{1} << 18U;
+  constexpr std::int64_t kTile = std::int64_t{1} << 19U;
   constexpr Pair kOne{1, 1};
   const bool is_pixel = a.kernel == kOne && a.stride == kOne && a.padding == Pair{0, 0};
   if (is_pixel || is_planewise(a)) return 0;
+  const std::int64_t rows = std::max<std::int64_t>(a.out_size[0], 1);
   const std::int64_t row = window_size(a) * std::max<std::int64_t>(a.out_size[1], 1);
-  return std::clamp<std::int64_t>(kTile / row, 1, std::max<std::int64_t>(a.out_size[0], 1));
+  const std::int64_t most = std::clamp<std::int64_t>(kTile / row, 1, rows);
+  // No more tiles than that takes, and those of one size.
+  const std::int64_t tiles = (rows + most - 1) / most;
+  return (rows + tiles - 1) / tiles;
 }
 
 // All that shapes decide.

@@ -18,7 +18,7 @@ struct Conv2dOptions {
 
 // Of x [batch, channels, height, width] with weight [out, channels / groups, kernel height, kernel
 // width] and, where given, bias [out]. Windows are laid out a few rows of the output at a time, in
-// a workspace of at most a MiB in f32 unless a single row takes more; a kernel of 1 x 1 over every
+// a workspace of at most 2 MiB in f32 unless a single row takes more; a kernel of 1 x 1 over every
 // pixel, and groups of one channel, take none. f16 and bf16 are computed in f32: there the
 // workspace also holds the weight and one image of each side. Saved: x where the weight wants a
 // gradient, the weight where x does.
