@@ -1,19 +1,34 @@
 set(HEADROOM_NN_SOURCES
   containers.cpp
+  data/batch_workers.cpp
+  data/dataset.cpp
+  data/files.cpp
+  data/loader.cpp
+  data/synthetic.cpp
   init.cpp
   internal/safetensors_header.cpp
   layers/attention.cpp
   layers/linear.cpp
   layers/norm.cpp
   module.cpp
+  optim/gradients.cpp
+  optim/optimizer.cpp
+  optim/schedule.cpp
   safetensors.cpp)
 set(HEADROOM_NN_HEADERS
   ../nn.h
   containers.h
+  data/dataset.h
+  data/files.h
+  data/loader.h
+  data/synthetic.h
   init.h
   layers/attention.h
   layers/linear.h
   layers/norm.h
   layers/simple.h
   module.h
+  optim/gradients.h
+  optim/optimizer.h
+  optim/schedule.h
   safetensors.h)

@@ -15,6 +15,7 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/index.cpp
   cpu/linalg.cpp
   cpu/norm.cpp
+  cpu/optim.cpp
   cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
@@ -41,12 +42,15 @@ set(HEADROOM_TENSOR_SOURCES
   ops/loss.cpp
   ops/matmul.cpp
   ops/norm.cpp
+  ops/optim.cpp
   ops/pool.cpp
   ops/reduce.cpp
   ops/softmax.cpp
   ops/unary.cpp
   ops/views.cpp
+  pinned.cpp
   print.cpp
+  region.cpp
   scalar.cpp
   shape.cpp
   storage.cpp
@@ -62,6 +66,7 @@ set(HEADROOM_TENSOR_HEADERS
   kernel_args.h
   kernels.h
   layer_args.h
+  optim_args.h
   ops/activation.h
   ops/attention.h
   ops/binary.h
@@ -77,11 +82,14 @@ set(HEADROOM_TENSOR_HEADERS
   ops/loss.h
   ops/matmul.h
   ops/norm.h
+  ops/optim.h
   ops/pool.h
   ops/reduce.h
   ops/softmax.h
   ops/unary.h
+  pinned.h
   place.h
+  region.h
   scalar.h
   shape.h
   storage.h
