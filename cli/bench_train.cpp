@@ -74,37 +74,28 @@ std::vector<Product> gpt_products(const GptShape& s) {
   return out;
 }
 
-// The products alone, over memory that is there.
+// The calls alone, each over operands of its own, as a step's are; and the update of SGD, a call of
+// OpenBLAS too.
 class PlainStep {
  public:
   explicit PlainStep(std::vector<Product> products) : products_(std::move(products)) {
-    std::size_t largest = 0;
+    const auto filled = [](int rows, int columns) {
+      return std::vector<float>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns),
+                                0.5F);
+    };
     for (const Product& p : products_) {
-      for (const auto [x, y] : {std::pair{p.m, p.n}, std::pair{p.m, p.k}, std::pair{p.k, p.n}}) {
-        largest = std::max(largest, static_cast<std::size_t>(x) * static_cast<std::size_t>(y));
-      }
+      operands_.push_back({filled(p.m, p.k), filled(p.k, p.n), filled(p.m, p.n)});
     }
-    for (auto* values : {&a_, &b_, &c_}) values->assign(largest, 0.5F);
   }
 
   void run() {
-    for (const Product& p : products_) {
-      for (int i = 0; i < p.times; ++i) {
-        cblas_sgemm(CblasRowMajor,
-                    p.a,
-                    p.b,
-                    p.m,
-                    p.n,
-                    p.k,
-                    1,
-                    a_.data(),
-                    p.a == CblasTrans ? p.m : p.k,
-                    b_.data(),
-                    p.b == CblasTrans ? p.k : p.n,
-                    0,
-                    c_.data(),
-                    p.n);
-      }
+    for (std::size_t i = 0; i < products_.size(); ++i) multiply(products_[i], operands_[i]);
+    for (std::size_t i = 0; i < products_.size(); ++i) {
+      // The gradient of a weight is a^T b; what it is added to has its size.
+      if (products_[i].a != CblasTrans) continue;
+      std::vector<float>& gradient = operands_[i].c;
+      weight_.resize(std::max(weight_.size(), gradient.size()));
+      cblas_saxpy(static_cast<int>(gradient.size()), -0.01F, gradient.data(), 1, weight_.data(), 1);
     }
   }
   [[nodiscard]] double operations() const {
@@ -114,10 +105,34 @@ class PlainStep {
   }
 
  private:
+  struct Operands {
+    std::vector<float> a;
+    std::vector<float> b;
+    std::vector<float> c;
+  };
+
+  static void multiply(const Product& p, Operands& o) {
+    for (int i = 0; i < p.times; ++i) {
+      cblas_sgemm(CblasRowMajor,
+                  p.a,
+                  p.b,
+                  p.m,
+                  p.n,
+                  p.k,
+                  1,
+                  o.a.data(),
+                  p.a == CblasTrans ? p.m : p.k,
+                  o.b.data(),
+                  p.b == CblasTrans ? p.k : p.n,
+                  0,
+                  o.c.data(),
+                  p.n);
+    }
+  }
+
   std::vector<Product> products_;
-  std::vector<float> a_{};
-  std::vector<float> b_{};
-  std::vector<float> c_{};
+  std::vector<Operands> operands_{};
+  std::vector<float> weight_{};
 };
 
 template <class F>
@@ -173,9 +188,10 @@ TrainBench bench_train(int rounds, const Progress& progress) {
   measure("deepnet, 20 blocks of 512, batch 128",
           {.model = {.name = "deepnet"}},
           deepnet_products(20, 512, 128));
-  measure("gpt2-tiny, 2 blocks of 256, 4 x 128 tokens",
-          {.model = {.name = "gpt2-tiny", .width = 256, .seq = 128}, .batch = 4},
-          gpt_products({2, 256, 8, 128, 4, 256}));
+  measure(
+      "gpt2-tiny, 2 blocks of 256, 4 x 128 tokens",
+      {.model = {.name = "gpt2-tiny", .width = 256, .seq = 128}, .batch = 4, .optimizer = "sgd"},
+      gpt_products({2, 256, 8, 128, 4, 256}));
   progress("");
   return out;
 }
@@ -218,8 +234,9 @@ std::string draw_train_bench(const TrainBench& bench, const Context& context) {
          fmt::format("{:.0f} %", kWantedOverhead * 100)});
   }
   return fmt::format(
-             "Whole training steps on {}, beside their matrix products alone as plain calls of\n"
-             "OpenBLAS, in turn: the median of rounds, each the quickest of five.\n\n",
+             "Whole training steps on {}, beside their matrix products and update alone, as plain "
+             "calls\n"
+             "of OpenBLAS, in turn: the median of rounds, each the quickest of five.\n\n",
              bench.device) +
          table.render(context.out) + "\n" + context.next("bench train --json", "for a script");
 }

@@ -21,7 +21,9 @@ class ByteExamples : public Examples {
   ByteExamples(const std::string& path, std::int64_t length, std::uint64_t seed)
       : text_(path, length), seed_(seed) {}
 
-  std::int64_t numbers(std::uint64_t, std::span<float>, std::span<float>) const override {
+  [[nodiscard]] std::int64_t numbers(std::uint64_t,
+                                     std::span<float>,
+                                     std::span<float>) const override {
     throw InvalidArgument("train: a file of bytes has no numbers");
   }
   void tokens(std::uint64_t example, std::span<std::int64_t> out) const override {
@@ -42,7 +44,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
 
 // MNIST's names: train-images-idx3-ubyte has its labels in train-labels-idx1-ubyte.
 std::string labels_beside(const std::string& path) {
-  const std::string beside = replaced(replaced(path, "images", "labels"), "idx3", "idx1");
+  std::string beside = replaced(replaced(path, "images", "labels"), "idx3", "idx1");
   if (beside != path) return beside;
   throw Error(path + ": its name has no 'images', so where its labels are is not known");
 }
@@ -64,9 +66,9 @@ class ImageExamples : public Examples {
     }
   }
 
-  std::int64_t numbers(std::uint64_t example,
-                       std::span<float> input,
-                       std::span<float>) const override {
+  [[nodiscard]] std::int64_t numbers(std::uint64_t example,
+                                     std::span<float> input,
+                                     std::span<float>) const override {
     std::int64_t label = 0;
     images_.write(scattered(example, seed_, images_.size()), input.data(), &label);
     return label;
