@@ -8,6 +8,8 @@ std::string_view plan_page_html() {
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>headroom plan: @MODEL@</title>
 <style>
@@ -34,7 +36,8 @@ input, select { font: inherit; width: 100%; min-height: 2rem; accent-color: var(
 #facts div { min-width: 9rem; }
 #facts b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 #facts span { color: var(--faint); font-size: .85rem; }
-svg { width: 100%; height: auto; display: block; }
+label.short { max-width: 12rem; }
+svg { width: 100%; height: 25rem; max-height: 60vh; display: block; }
 svg text { fill: var(--faint); font: 13px system-ui, sans-serif; }
 svg .peak { fill: var(--ink); font-weight: 600; }
 svg .limit { stroke: var(--bad); stroke-dasharray: 6 4; stroke-width: 2; }
@@ -60,7 +63,7 @@ i { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem;
   <label>precision <select id="precision"></select></label>
   <label>optimizer <select id="optimizer"></select></label>
   <label>checkpointing <select id="checkpoint"></select></label>
-  <label>limit, GiB <input id="limit" type="number" min="0" step="any" placeholder="none"></label>
+  <label class="short">limit, GiB <input id="limit" type="number" min="0" step="any" placeholder="none"></label>
 </form>
 <div id="facts">
   <div><b id="peak"></b><span>peak allocated, in <span id="when"></span></span></div>
@@ -68,7 +71,7 @@ i { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem;
   <div><b id="again"></b><span>of the forward computed twice</span></div>
   <div><b id="verdict"></b><span id="room"></span></div>
 </div>
-<svg id="chart" viewBox="0 0 900 400" role="img" aria-labelledby="peak"></svg>
+<svg id="chart" preserveAspectRatio="none" role="img" aria-labelledby="peak"></svg>
 <table><thead><tr><th>at the peak</th><th>size</th><th>bytes</th><th>share</th></tr></thead>
 <tbody id="rows"></tbody></table>
 <p>Every curve is the real step, run by headroom on a device without memory; sizes are binary.</p>
@@ -110,9 +113,12 @@ function element(name, attributes, text) {
   if (text !== undefined) out.textContent = text;
   return out;
 }
-const left = 8, right = 892, top_ = 34, bottom = 360;
 function draw(plan, limit) {
   const chart = $('chart');
+  // In the screen's own pixels, so that letters are as large on a phone.
+  const width = chart.clientWidth || 900, height = chart.clientHeight || 400;
+  chart.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  const left = 4, right = width - 4, top_ = 34, bottom = height - 40;
   chart.replaceChildren();
   const series = plan.series.map(text => decode(text, plan.unit));
   const count = Math.max(...series.map(s => s.length), 1);
@@ -147,7 +153,7 @@ function draw(plan, limit) {
   }
   const px = x(best), py = y(below[best]);
   chart.append(element('circle', { cx: px, cy: py, r: 5, fill: 'var(--ink)' }));
-  chart.append(element('text', { x: Math.min(Math.max(px, 90), right - 90), y: py - 10, class: 'peak',
+  chart.append(element('text', { x: Math.min(Math.max(px, 70), right - 70), y: py - 10, class: 'peak',
     'text-anchor': 'middle' }, 'peak ' + size(plan.peak)));
   if (limit && limit < highest) {
     chart.append(element('line', { x1: left, x2: right, y1: y(limit), y2: y(limit), class: 'limit' }));
@@ -205,7 +211,10 @@ function follow() {
   }
 }
 addEventListener('hashchange', follow);
+addEventListener('resize', show);
 follow();
+// What the page asked for besides itself.
+document.body.dataset.requests = performance.getEntriesByType('resource').length;
 </script>
 </body>
 </html>

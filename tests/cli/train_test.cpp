@@ -99,6 +99,45 @@ TEST(PlanCommand, WritesAPageThatAsksNobodyForAnything) {
   fs::remove(path);
 }
 
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const std::size_t at = text.find(begin);
+  if (at == std::string::npos) return {};
+  return text.substr(at + begin.size(), text.find(end, at + begin.size()) - at - begin.size());
+}
+
+TEST(PlanPage, FollowsItsSlidersInChromiumWithoutANetwork) {
+  const std::string browser = "/usr/bin/chromium";
+  if (!fs::exists(browser)) GTEST_SKIP() << "there is no " << browser << " to open the page with";
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-plan-page-test.html";
+  fs::remove(path);
+  ASSERT_EQ(headroom_with({"plan", "deepnet", "--depth", "4", "-o", path.string()}).exit_code, 0);
+  const auto opened_at = [&](const std::string& hash) {
+    return headroom::testing::run_process(
+               {.program = browser,
+                .arguments = {"--headless",
+                              "--no-sandbox",
+                              "--disable-gpu",
+                              "--user-data-dir=" + path.string() + ".profile",
+                              "--dump-dom",
+                              "file://" + path.string() + hash}})
+        .out;
+  };
+  const std::string start = opened_at("");
+  const std::string moved = opened_at("#batch=6&checkpoint=2&limit=1");
+  const std::string peak = R"(<b id="peak">)";
+  const std::string curve = R"(<path d=")";
+  EXPECT_THAT(between(start, peak, "<"), HasSubstr("iB"));
+  EXPECT_NE(between(start, peak, "<"), between(moved, peak, "<"));
+  EXPECT_NE(between(start, curve, "\""), between(moved, curve, "\""));
+  EXPECT_EQ(between(start, R"(<b id="batch-value">)", "<"), "128");
+  EXPECT_EQ(between(moved, R"(<b id="batch-value">)", "<"), "1024");
+  EXPECT_EQ(between(moved, R"(<b id="verdict" class="good">)", "<"), "fits");
+  for (const std::string& page : {start, moved})
+    EXPECT_THAT(page, HasSubstr("data-requests=\"0\""));
+  fs::remove(path);
+  fs::remove_all(path.string() + ".profile");
+}
+
 TEST(TrainCommand, MeasuresWhatWasPlannedAndLearns) {
   const auto json = json_of(
       {"train", "gpt2-tiny", "--seq", "16", "--steps", "30", "--lr", "0.003", "--device", "cpu"});
@@ -159,7 +198,7 @@ TEST(TrainCommand, ReadsBytesFromAFile) {
   EXPECT_LT(json["losses"].back(), json["losses"].front());
   const ProcessResult wrong = headroom_with({"train", "mlp", "--data", path.string()});
   EXPECT_EQ(wrong.exit_code, 1);
-  EXPECT_THAT(wrong.err, HasSubstr("is not an IDX file"));
+  EXPECT_THAT(wrong.err, HasSubstr("its name has no 'images'"));
   fs::remove(path);
 }
 
