@@ -185,13 +185,17 @@ TrainBench bench_train(int rounds, const Progress& progress) {
         out.costs.push_back(measure_step(config, std::move(products), **found, rounds));
         out.costs.back().name = std::move(name);
       };
-  measure("deepnet, 20 blocks of 512, batch 128",
-          {.model = {.name = "deepnet"}},
-          deepnet_products(20, 512, 128));
+  train::StepConfig deepnet;
+  deepnet.model.name = "deepnet";
+  measure("deepnet, 20 blocks of 512, batch 128", deepnet, deepnet_products(20, 512, 128));
+  train::StepConfig gpt;
+  gpt.model.name = "gpt2-tiny";
+  gpt.model.width = 256;
+  gpt.model.seq = 128;
+  gpt.batch = 4;
+  gpt.optimizer = "sgd";
   measure(
-      "gpt2-tiny, 2 blocks of 256, 4 x 128 tokens",
-      {.model = {.name = "gpt2-tiny", .width = 256, .seq = 128}, .batch = 4, .optimizer = "sgd"},
-      gpt_products({2, 256, 8, 128, 4, 256}));
+      "gpt2-tiny, 2 blocks of 256, 4 x 128 tokens", gpt, gpt_products({2, 256, 8, 128, 4, 256}));
   progress("");
   return out;
 }
