@@ -260,7 +260,7 @@ void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept
   }
 }
 
-bool Allocator::run_free_callbacks(std::unique_lock<std::mutex>& lock) noexcept {
+bool Allocator::run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept {
   if (callbacks_->on_free.empty()) return false;
   bool freed = false;
   try {
@@ -275,7 +275,7 @@ bool Allocator::run_free_callbacks(std::unique_lock<std::mutex>& lock) noexcept 
   return freed;
 }
 
-AllocationFailure Allocator::fail(std::unique_lock<std::mutex>& lock,
+AllocationFailure Allocator::fail(std::unique_lock<Mutex>& lock,
                                   const FailedRequest& request) noexcept {
   AllocationFailure failure{.reason = request.reason, .status = request.status};
   if (request.reason == FailureReason::kDevice) return failure;
@@ -344,7 +344,7 @@ std::vector<SiteBytes> sum_by_site(const std::unordered_map<AnnotationId, SiteBy
 }  // namespace
 
 Account Allocator::account_for(const FailedRequest& request,
-                               std::unique_lock<std::mutex>& lock,
+                               std::unique_lock<Mutex>& lock,
                                CoreAccount* core) const {
   Account account{.device = device_.id(),
                   .limit_bytes = limit_,
@@ -381,7 +381,7 @@ Account Allocator::account_for(const FailedRequest& request,
 }
 
 std::shared_ptr<const OutOfMemoryReport> Allocator::report_for(const FailedRequest& request,
-                                                               std::unique_lock<std::mutex>& lock) {
+                                                               std::unique_lock<Mutex>& lock) {
   auto report = std::make_shared<OutOfMemoryReport>();
   CoreAccount core{};
   report->account = account_for(request, lock, &core);

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/base/mutex.h"
 #include "headroom/base/result.h"
 #include "headroom/device/device.h"
 #include "headroom/memory/account.h"
@@ -205,9 +206,9 @@ class Allocator {
   [[nodiscard]] std::uint64_t limit_value() const noexcept { return limit_.value_or(UINT64_MAX); }
 
   // Runs the free callbacks, without the lock, and says whether one of them freed something.
-  bool run_free_callbacks(std::unique_lock<std::mutex>& lock) noexcept;
+  bool run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept;
   // Counts, emits and reports the failure; unlocks before the callbacks.
-  AllocationFailure fail(std::unique_lock<std::mutex>& lock, const FailedRequest& request) noexcept;
+  AllocationFailure fail(std::unique_lock<Mutex>& lock, const FailedRequest& request) noexcept;
 
   // --- What a core implements; each takes mutex_ itself where it needs it, unless said ---------
 
@@ -240,7 +241,7 @@ class Allocator {
   [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
 
   device::Device& device_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Statistics stats_{};
 
  private:
@@ -259,10 +260,10 @@ class Allocator {
   template <bool kSmall>
   void count_free_completed(const BlockNote& block) noexcept;
   [[nodiscard]] Account account_for(const FailedRequest& request,
-                                    std::unique_lock<std::mutex>& lock,
+                                    std::unique_lock<Mutex>& lock,
                                     CoreAccount* core) const;
   [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(
-      const FailedRequest& request, std::unique_lock<std::mutex>& lock);
+      const FailedRequest& request, std::unique_lock<Mutex>& lock);
   void fold_peaks() noexcept;
 
   EventSink* sink_ = nullptr;

@@ -1,15 +1,26 @@
 #include "headroom/trace/trace.h"
 
+#include "headroom/trace/internal/big_vector.h"
+
 namespace headroom::trace {
+namespace {
+
+template <class T>
+void reserve_column(std::vector<T>& column, std::size_t count) {
+  column.reserve(count);
+  internal::wish_for_huge_pages(column.data(), column.capacity() * sizeof(T));
+}
+
+}  // namespace
 
 void Events::reserve(std::size_t count) {
-  actions_.reserve(count);
-  addresses_.reserve(count);
-  sizes_.reserve(count);
-  stream_ids_.reserve(count);
-  times_.reserve(count);
-  stacks_.reserve(count);
-  details_.reserve(count);
+  reserve_column(actions_, count);
+  reserve_column(addresses_, count);
+  reserve_column(sizes_, count);
+  reserve_column(stream_ids_, count);
+  reserve_column(times_, count);
+  reserve_column(stacks_, count);
+  reserve_column(details_, count);
 }
 
 void Events::push_back(const Entry& entry) {

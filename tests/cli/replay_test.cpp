@@ -88,14 +88,16 @@ TEST(ReplayGolden, TooLittle) {
 }
 
 TEST(ReplayGolden, WithoutUnicode) {
-  expect_golden("replay/usual-ascii.txt",
-                drawn("gpt2_varlen", {}, {.out = {.has_unicode = false}}));
+  expect_golden("replay/usual-ascii.txt", drawn("streams", {}, {.out = {.has_unicode = false}}));
 }
 
 TEST(Replay, JsonIsAsDocumented) {
-  for (const char* name : {"gpt2_varlen", "gpt2_partial", "streams"}) {
+  // With no policy named it searches for the best settings, which takes long on a long recording.
+  const std::pair<const char*, std::vector<std::string>> cases[] = {{"gpt2_partial", {"pytorch"}},
+                                                                    {"streams", {}}};
+  for (const auto& [name, named] : cases) {
     const trace::Trace trace = trace_of(recording(name));
-    ReplayQuestion question{.verifies = true};
+    ReplayQuestion question{.policies = policies(named), .verifies = true};
     const auto plain = nlohmann::json::parse(replay_json(replay_all(trace, question, {})));
     EXPECT_THAT(schema_mismatches(replay_schema(), plain), IsEmpty()) << name;
     question = {.policies = policies({"pytorch:default"}), .limit_bytes = 300_MiB};

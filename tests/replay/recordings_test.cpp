@@ -89,9 +89,8 @@ TEST(Verify, NoticesAnotherLimit) {
   EXPECT_EQ(v.card_bytes, kDefaultCardBytes);
 }
 
-std::vector<std::string> more_recordings() {
+std::vector<std::string> snapshots_in(const char* folder) {
   std::vector<std::string> paths;
-  const char* folder = std::getenv("HEADROOM_RECORDINGS");
   if (folder == nullptr) return paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string path = entry.path().string();
@@ -101,10 +100,16 @@ std::vector<std::string> more_recordings() {
   return paths;
 }
 
-class MoreRecordings : public ::testing::TestWithParam<std::string> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MoreRecordings);
+std::string name_of(const ::testing::TestParamInfo<std::string>& test) {
+  std::string name = std::filesystem::path(test.param).stem().string();
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
 
-TEST_P(MoreRecordings, VerifyToTheByte) {
+class Snapshots : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Snapshots, VerifyToTheByte) {
   const auto file = trace::read_trace(GetParam());
   ASSERT_TRUE(file);
   for (const trace::DeviceTrace* device : replayable(file->trace)) {
@@ -112,15 +117,14 @@ TEST_P(MoreRecordings, VerifyToTheByte) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Kept,
+                         Snapshots,
+                         ::testing::ValuesIn(snapshots_in(HEADROOM_TEST_SNAPSHOTS)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(Given,
-                         MoreRecordings,
-                         ::testing::ValuesIn(more_recordings()),
-                         [](const auto& test) {
-                           std::string name = std::filesystem::path(test.param).stem().string();
-                           std::ranges::replace_if(
-                               name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+                         Snapshots,
+                         ::testing::ValuesIn(snapshots_in(std::getenv("HEADROOM_RECORDINGS"))),
+                         name_of);
 
 }  // namespace
 }  // namespace headroom::replay

@@ -166,7 +166,7 @@ class PoolHold {
 // Steps 4 and 5: callbacks, garbage collection, grow, free a little, free everything. The pool is
 // not searched again after a flush, although the flush may have completed a fitting free: neither
 // does PyTorch.
-CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<std::mutex>& lock,
+CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<Mutex>& lock,
                                                           const Request& request) {
   const PoolHold hold(*request.pool);
   if (run_free_callbacks(lock)) {
@@ -190,7 +190,7 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<std::
   return grown;
 }
 
-CachingAllocator::Grown CachingAllocator::grow(std::unique_lock<std::mutex>& lock,
+CachingAllocator::Grown CachingAllocator::grow(std::unique_lock<Mutex>& lock,
                                                const Request& request,
                                                bool is_retry) {
   if (is_retry) ++stats_.num_alloc_retries;
@@ -212,7 +212,7 @@ CachingAllocator::Grown CachingAllocator::grow(std::unique_lock<std::mutex>& loc
   return grown;
 }
 
-CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<std::mutex>& lock,
+CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<Mutex>& lock,
                                                        std::uint64_t size_bytes,
                                                        StreamId stream,
                                                        BlockPool& pool) {

@@ -143,10 +143,8 @@ bool Machine::run(std::size_t first, std::size_t last) {
     watch_.op = i;
     switch (op.kind) {
       case OpKind::kAllocate: {
-        if (op.pool != open_pool_) [[unlikely]] {
-          route_to(op.pool);
-        }
-        const auto block = allocator.try_allocate(op.size_bytes, streams[op.stream]);
+        const auto block = op.pool == 0 ? allocator.try_allocate(op.size_bytes, streams[op.stream])
+                                        : allocate_in_pool(op);
         if (block) [[likely]] {
           addresses_[op.slot] = *block;
         } else {
@@ -181,17 +179,20 @@ bool Machine::run(std::size_t first, std::size_t last) {
   return true;
 }
 
-void Machine::route_to(std::uint8_t pool) {
-  if (open_pool_ != 0) allocator_->end_allocate_to_pool(program_.pools[open_pool_]);
-  open_pool_ = pool;
-  if (pool != 0) {
-    allocator_->begin_allocate_to_pool(program_.pools[pool], [](StreamId) { return true; });
-  }
+// For this one alone: while a pool is open, frees that wait for another stream wait for its end
+// too.
+memory::AllocationResult<DeviceAddress> Machine::allocate_in_pool(const Op& op) {
+  const memory::PoolId pool = program_.pools[op.pool];
+  allocator_->begin_allocate_to_pool(pool, [](StreamId) { return true; });
+  auto block = allocator_->try_allocate(op.size_bytes, program_.streams[op.stream]);
+  allocator_->end_allocate_to_pool(pool);
+  return block;
 }
 
 DeviceAddress Machine::try_allocate(const Op& op) {
-  if (op.pool != open_pool_) route_to(op.pool);
-  const auto block = allocator_->try_allocate(op.size_bytes, program_.streams[op.stream]);
+  const auto block = op.pool == 0
+                         ? allocator_->try_allocate(op.size_bytes, program_.streams[op.stream])
+                         : allocate_in_pool(op);
   const DeviceAddress address = block ? *block : 0;
   was_refused_place_ = !block && block.error().reason == memory::FailureReason::kDevice;
   if (op.kind == OpKind::kAllocate) addresses_[op.slot] = address;
@@ -213,7 +214,6 @@ void Machine::free_held(std::uint32_t slot, std::uint64_t hold) {
 void Machine::complete(std::uint64_t hold) { (void)device_->complete_events(private_stream(hold)); }
 
 void Machine::empty_cache() {
-  route_to(0);
   allocator_->process_events();
   allocator_->empty_cache();
 }

@@ -70,7 +70,7 @@ class Machine {
   void build();
   [[nodiscard]] bool restore();
   void take_outside();
-  void route_to(std::uint8_t pool);
+  [[nodiscard]] memory::AllocationResult<DeviceAddress> allocate_in_pool(const Op& op);
   void note_failure(const Op& op);
   void note_served(DeviceAddress address);
 
@@ -80,7 +80,6 @@ class Machine {
   std::unique_ptr<memory::CachingAllocator> allocator_;
   SegmentWatch watch_;
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
-  std::uint8_t open_pool_ = 0;
   bool was_refused_place_ = false;
   memory::Statistics before_{};  // what the start state counted
   std::uint64_t creates_before_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <new>
@@ -18,14 +19,25 @@ namespace headroom::trace::internal {
 
 inline constexpr std::size_t kHugePage = 2_MiB;
 
+// A wish: refused, it is only slower.
+inline void wish_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  const std::uintptr_t begin =
+      (reinterpret_cast<std::uintptr_t>(memory) + kHugePage - 1) & ~(std::uintptr_t{kHugePage} - 1);
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(memory) + bytes;
+  if (begin + kHugePage <= end) {
+    (void)madvise(
+        reinterpret_cast<void*>(begin), (end - begin) / kHugePage * kHugePage, MADV_HUGEPAGE);
+  }
+#endif
+}
+
 // For std::free and std::realloc. Throws std::bad_alloc.
 [[nodiscard]] inline void* allocate_huge(std::size_t bytes) {
   const std::size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* memory = std::aligned_alloc(kHugePage, whole);
   if (memory == nullptr) throw std::bad_alloc();
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  (void)madvise(memory, whole, MADV_HUGEPAGE);  // a wish: refused, it is only slower
-#endif
+  wish_for_huge_pages(memory, whole);
   return memory;
 }
 
