@@ -7,9 +7,10 @@
 //   std::cout << w.grad();
 #pragma once
 
-#include "headroom/autograd/autograd.h"   // IWYU pragma: export
-#include "headroom/autograd/grad_mode.h"  // IWYU pragma: export
-#include "headroom/autograd/hooks.h"      // IWYU pragma: export
-#include "headroom/autograd/node.h"       // IWYU pragma: export
-#include "headroom/base/error.h"          // IWYU pragma: export
-#include "headroom/tensor.h"              // IWYU pragma: export
+#include "headroom/autograd/autograd.h"    // IWYU pragma: export
+#include "headroom/autograd/checkpoint.h"  // IWYU pragma: export
+#include "headroom/autograd/grad_mode.h"   // IWYU pragma: export
+#include "headroom/autograd/hooks.h"       // IWYU pragma: export
+#include "headroom/autograd/node.h"        // IWYU pragma: export
+#include "headroom/base/error.h"           // IWYU pragma: export
+#include "headroom/tensor.h"               // IWYU pragma: export

@@ -1,5 +1,6 @@
 set(HEADROOM_AUTOGRAD_SOURCES
   autograd.cpp
+  checkpoint.cpp
   grad_mode.cpp
   graph_run.cpp
   graph_tape.cpp
@@ -11,6 +12,7 @@ set(HEADROOM_AUTOGRAD_SOURCES
 set(HEADROOM_AUTOGRAD_HEADERS
   ../autograd.h
   autograd.h
+  checkpoint.h
   grad_mode.h
   hooks.h
   node.h

@@ -20,7 +20,13 @@ class RunArgs final : public tensor::BackwardArgs {
 
   const Tensor& grad() override { return grad_; }
   Tensor saved(std::size_t slot) override {
-    return slot < node_.saved_.size() ? node_.saved_[slot].unpack(node_) : Tensor();
+    if (slot >= node_.saved_.size()) return {};
+    const Saved& saved = node_.saved_[slot];
+    if (!saved.is_packed()) return saved.unpack(node_);
+    // What an unpack hook brings back costs something: once is enough.
+    unpacked_.resize(node_.saved_.size());
+    if (!unpacked_[slot].defined()) unpacked_[slot] = saved.unpack(node_);
+    return unpacked_[slot];
   }
   [[nodiscard]] bool needs(std::size_t input) const override { return needs_.at(input); }
   void set_grad(std::size_t input, const Tensor& gradient) override {
@@ -37,9 +43,32 @@ class RunArgs final : public tensor::BackwardArgs {
   Node& node_;
   Tensor grad_;
   std::vector<bool> needs_;
+  std::vector<Tensor> unpacked_{};
 };
 
 namespace {
+
+// What is to be done when a backward ends; those of a thread nest.
+class EndOfBackward {
+ public:
+  EndOfBackward() noexcept : outer_(std::exchange(innermost_, this)) {}
+  ~EndOfBackward() {
+    innermost_ = outer_;
+    for (const auto& action : actions_) action();
+  }
+  EndOfBackward(const EndOfBackward&) = delete;
+  EndOfBackward& operator=(const EndOfBackward&) = delete;
+
+  static void add(std::function<void()> action) {
+    if (innermost_ != nullptr) innermost_->actions_.push_back(std::move(action));
+  }
+
+ private:
+  // NOLINTNEXTLINE(readability-identifier-naming): a private member, as the others are
+  static inline thread_local constinit EndOfBackward* innermost_ = nullptr;
+  EndOfBackward* outer_;
+  std::vector<std::function<void()>> actions_{};
+};
 
 bool fits(const Tensor& gradient, const Like& like) {
   return gradient.shape() == like.shape && gradient.dtype() == like.dtype &&
@@ -92,6 +121,8 @@ memory::AnnotationId under(memory::AnnotationId outer, memory::AnnotationId forw
 }
 
 }  // namespace
+
+void at_end_of_backward(std::function<void()> action) { EndOfBackward::add(std::move(action)); }
 
 GraphRun::GraphRun(std::span<const NodePtr> roots,
                    std::span<const NodePtr> targets,
@@ -165,6 +196,7 @@ void GraphRun::make_ready(Node& node, const Place& place) {
 }
 
 std::vector<Tensor> GraphRun::run(std::vector<Tensor> gradients) {
+  const EndOfBackward end;
   const tensor::AutocastPause in_the_types_of_the_forward;
   for (std::size_t i = 0; i < roots_.size(); ++i) {
     add_to(places_.at(roots_[i].get()).grad, std::move(gradients[i]));

@@ -17,7 +17,14 @@ std::shared_ptr<const SavedTensorHookPair>& saved_hooks() noexcept {
   return hooks;
 }
 
+thread_local constinit const char* t_saving_op = "";
+
 }  // namespace
+
+const char* saving_op() noexcept { return t_saving_op; }
+
+SavingOpScope::SavingOpScope(const char* op) noexcept : outer_(std::exchange(t_saving_op, op)) {}
+SavingOpScope::~SavingOpScope() { t_saving_op = outer_; }
 
 const std::shared_ptr<const SavedTensorHookPair>& current_saved_hooks() noexcept {
   return saved_hooks();

@@ -43,6 +43,7 @@ Saved::Saved(const char* op, const Tensor& tensor, NodePtr node, bool is_own_out
     return;
   }
   const GradModeScope no_grad(false);
+  const internal::SavingOpScope saving(op);
   packed_ = hooks_->pack(is_own_output ? tensor.detach() : tensor);
 }
 

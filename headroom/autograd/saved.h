@@ -24,6 +24,10 @@ class Saved {
 
   // The tensor again, with its history in grad mode. Throws Error when it was written to.
   [[nodiscard]] Tensor unpack(Node& owner) const;
+  // The tensor again, without its history. `op` is named where it was written to.
+  [[nodiscard]] Tensor value(const char* op) const { return is_empty() ? Tensor() : unpacked(op); }
+  // Whether a pack hook took it.
+  [[nodiscard]] bool is_packed() const noexcept { return packed_.has_value(); }
   // Throws as unpack would.
   void check(const char* op) const;
   [[nodiscard]] bool is_empty() const noexcept {

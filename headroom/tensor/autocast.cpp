@@ -91,6 +91,20 @@ AutocastScope::~AutocastScope() {
   if (--cache.open_scopes == 0) cache.clear();
 }
 
+struct AutocastCacheScope::Held {
+  CastCache cache{};
+};
+
+AutocastCacheScope::AutocastCacheScope() : outer_(std::make_unique<Held>()) {
+  std::swap(outer_->cache, cast_cache());
+  cast_cache().casts = outer_->cache.casts;
+}
+
+AutocastCacheScope::~AutocastCacheScope() {
+  outer_->cache.casts = cast_cache().casts;
+  std::swap(outer_->cache, cast_cache());
+}
+
 namespace tensor {
 
 Tensor lowered(const Tensor& x) {

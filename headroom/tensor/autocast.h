@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "headroom/tensor/tensor.h"
 
@@ -55,6 +56,20 @@ class AutocastScope {
 
  private:
   AutocastMode outer_;
+};
+
+// Weights cast in it are kept to its end at most, and none that was cast before is found: for what
+// computes again and must leave nothing behind.
+class AutocastCacheScope {
+ public:
+  AutocastCacheScope();
+  ~AutocastCacheScope();
+  AutocastCacheScope(const AutocastCacheScope&) = delete;
+  AutocastCacheScope& operator=(const AutocastCacheScope&) = delete;
+
+ private:
+  struct Held;
+  std::unique_ptr<Held> outer_;
 };
 
 // --- For ops: one line at their entry

@@ -47,6 +47,7 @@ set(HEADROOM_TENSOR_SOURCES
   ops/unary.cpp
   ops/views.cpp
   print.cpp
+  region.cpp
   scalar.cpp
   shape.cpp
   storage.cpp
@@ -82,6 +83,7 @@ set(HEADROOM_TENSOR_HEADERS
   ops/softmax.h
   ops/unary.h
   place.h
+  region.h
   scalar.h
   shape.h
   storage.h

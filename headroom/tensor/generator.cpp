@@ -1,5 +1,6 @@
 #include "headroom/tensor/generator.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -55,6 +56,28 @@ void manual_seed(std::uint64_t seed) {
   const std::lock_guard lock(all.mutex);
   all.first = {.seed = seed};
   for (auto& entry : all.by_device) entry.second->seed(seed);
+}
+
+GeneratorStates GeneratorStates::capture() {
+  Generators& all = generators();
+  const std::lock_guard lock(all.mutex);
+  GeneratorStates out;
+  out.first_ = all.first;
+  for (const auto& entry : all.by_device) {
+    out.states_.emplace_back(entry.second.get(), entry.second->state());
+  }
+  return out;
+}
+
+void GeneratorStates::restore() const {
+  Generators& all = generators();
+  const std::lock_guard lock(all.mutex);
+  all.first = first_;
+  for (const auto& entry : all.by_device) {
+    const auto is_it = [&](const auto& known) { return known.first == entry.second.get(); };
+    const auto found = std::find_if(states_.begin(), states_.end(), is_it);
+    entry.second->set_state(found != states_.end() ? found->second : first_);
+  }
 }
 
 }  // namespace headroom

@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "headroom/device/device.h"
 
@@ -41,5 +43,17 @@ class Generator {
 
 // Of every device, those to come included.
 void manual_seed(std::uint64_t seed);
+
+// Where the generators of all devices are, to go back there: one that did not exist yet goes back
+// to where it would have begun.
+class GeneratorStates {
+ public:
+  [[nodiscard]] static GeneratorStates capture();
+  void restore() const;
+
+ private:
+  Generator::State first_{};
+  std::vector<std::pair<Generator*, Generator::State>> states_{};
+};
 
 }  // namespace headroom

@@ -33,6 +33,12 @@ class Storage {
   [[nodiscard]] memory::Category category() const noexcept { return category_; }
   [[nodiscard]] device::StreamId stream() const noexcept { return stream_; }
 
+  // Storages are numbered as they are made, over all threads.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  [[nodiscard]] static std::uint64_t next_number() noexcept {
+    return numbers_.load(std::memory_order_relaxed);
+  }
+
   // The path of annotations it was made under.
   [[nodiscard]] memory::AnnotationId annotation() const noexcept { return annotation_; }
   // Made in inference mode: nothing of it is saved for backward, and writes are not counted.
@@ -55,7 +61,11 @@ class Storage {
   void record_stream(device::StreamId stream);
 
  private:
+  // NOLINTNEXTLINE(readability-identifier-naming): a private member, as the others are
+  static inline constinit std::atomic<std::uint64_t> numbers_{0};
+
   memory::Allocator& allocator_;
+  std::uint64_t number_ = numbers_.fetch_add(1, std::memory_order_relaxed);
   std::uint64_t size_bytes_;
   device::StreamId stream_;
   memory::Category category_;

@@ -74,6 +74,13 @@ StreamScope::StreamScope(const Stream& stream) noexcept
 
 StreamScope::~StreamScope() { t_innermost = outer_; }
 
+Stream current_stream(device::Device& device) {
+  for (const StreamScope* scope = t_innermost; scope != nullptr; scope = scope->outer_) {
+    if (&scope->stream_.device() == &device) return scope->stream_;
+  }
+  return default_stream(device);
+}
+
 device::StreamId current_stream_id(const device::Device& device) noexcept {
   for (const StreamScope* scope = t_innermost; scope != nullptr; scope = scope->outer_) {
     if (&scope->stream_.device() == &device) return scope->stream_.id();

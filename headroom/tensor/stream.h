@@ -76,11 +76,13 @@ class StreamScope {
 
  private:
   friend device::StreamId current_stream_id(const device::Device& device) noexcept;
+  friend Stream current_stream(device::Device& device);
   Stream stream_;
   const StreamScope* outer_;
 };
 
 // The stream that ops of this thread go to on a device.
 [[nodiscard]] device::StreamId current_stream_id(const device::Device& device) noexcept;
+[[nodiscard]] Stream current_stream(device::Device& device);
 
 }  // namespace headroom

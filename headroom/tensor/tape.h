@@ -22,6 +22,7 @@
 #include <span>
 #include <utility>
 
+#include "headroom/tensor/region.h"
 #include "headroom/tensor/tensor.h"
 
 namespace headroom {
@@ -204,7 +205,8 @@ void record_in_place(const char* name,
                  .backward = BackwardFunction(std::move(backward))});
 }
 
-// Before a write. Throws what the tape refuses: a leaf that needs a gradient. `name` is kept with
+// Before a write. Throws what the tape refuses: a leaf that needs a gradient; and a write that
+// a region computed again would do twice. `name` is kept with
 // the storage, for the message of a backward that finds what it saved overwritten.
 inline void check_in_place(const char* name, const Tensor& self) {
   const Impl& impl = self.impl();
@@ -212,6 +214,7 @@ inline void check_in_place(const char* name, const Tensor& self) {
       (impl.grad_state || (impl.base && impl.base->grad_state) || impl.storage->is_inference())) {
     tape().check_in_place(name, self);
   }
+  if (Region::is_guarded()) check_region_write(name, self);
   impl.storage->set_writer(name);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <queue>
 #include <span>
 #include <unordered_map>
@@ -15,6 +16,9 @@ struct RunOptions {
   bool retain_graph = false;
   bool create_graph = false;
 };
+
+// Does something when the backward that runs on this thread ends, however it does.
+void at_end_of_backward(std::function<void()> action);
 
 class GraphRun {
  public:

@@ -3,6 +3,7 @@
 #include "headroom/base/error.h"
 #include "headroom/nn/init.h"
 #include "headroom/tensor/ops/norm.h"
+#include "headroom/tensor/region.h"
 
 namespace headroom::nn {
 
@@ -48,7 +49,10 @@ Tensor BatchNorm2d::forward(const Tensor& x) {
                  running_mean,
                  running_var,
                  {.training = is_training(), .momentum = config_.momentum, .eps = config_.eps});
-  if (is_training()) num_batches_tracked.add_(1);
+  if (is_training() && !tensor::Region::is_again()) {
+    const tensor::LastingEffect count;
+    num_batches_tracked.add_(1);
+  }
   return y;
 }
 

@@ -269,8 +269,10 @@ Tensor batch_norm(const Tensor& x,
   args.parameter_dtype = parameter_type(x, weight, bias);
   args.uses_batch = options.training || !running_mean.defined();
   check_batch(x, args);
-  const bool moves = options.training && running_mean.defined();
+  // Computed again for a backward, the batch has been counted.
+  const bool moves = options.training && running_mean.defined() && !Region::is_again();
   for (const Tensor* own : {&running_mean, &running_var}) {
+    const LastingEffect statistics;
     if (moves) check_in_place("batch_norm", *own);
   }
   const Tensor y = new_output("batch_norm", x, x.shape(), x.dtype());
@@ -287,7 +289,7 @@ Tensor batch_norm(const Tensor& x,
   forward.mean = pointer_or_null(mean);
   forward.rstd = pointer_or_null(rstd);
   forward.y = pointer(y);
-  set_running(forward, running_mean, running_var);
+  if (moves || !args.uses_batch) set_running(forward, running_mean, running_var);
   if (x.numel() > 0) run_batch_norm(forward, x, weight, y);
   for (const Tensor* own : {&running_mean, &running_var}) {
     if (moves) own->storage().bump_version();
