@@ -72,6 +72,8 @@ TEST(Examples, RecordHistoryNamesWhatIsLiveAtThePeak) {
 
 TEST(Examples, PreallocationGivesPyTorchsBytes) {
   const std::string out = output_of("preallocation");
+  EXPECT_EQ(line(out, "max_split_size_mb:512, operations"),
+            "allocated 45,555,200 reserved 54,525,952");
   EXPECT_EQ(line(out, "dummy tensor of 10 GiB"),
             "allocated 10,737,418,240 reserved 10,737,418,240");
   EXPECT_EQ(line(out, "operations"), "allocated 10,782,973,440 reserved 10,791,944,192");
@@ -192,6 +194,43 @@ TEST(Examples, TrainingMemoryAddsUp) {
   EXPECT_EQ(line(out, "  gradient"), "25.3 MB");
   EXPECT_EQ(line(out, "total += loss"), "21.0 MB kept after 4 steps");
   EXPECT_THAT(out, HasSubstr("total += loss.detach()    0.0 MB kept after 4 steps\n"));
+}
+
+// PyTorch's peaks without its workspaces (66 MiB): 84.8 twice, 2190.6, 917.6, 7118.3 and 2898.8.
+TEST(Examples, CheckpointingSavesWhereActivationsAreMost) {
+  EXPECT_EQ(output_of("checkpointing"),
+            "DeepNet(512, 20), batch 128\n"
+            "Checkpoint=false  kept by forward   15.7 MB   peak=84.8 MB\n"
+            "Checkpoint=true   kept by forward    5.2 MB   peak=84.8 MB\n"
+            "DeepNet(512, 20), batch 16384\n"
+            "Checkpoint=false  kept by forward 2013.3 MB   peak=2123.5 MB\n"
+            "Checkpoint=true   kept by forward  671.1 MB   peak=850.5 MB\n"
+            "DeepNet(1024, 64), batch 8192\n"
+            "Checkpoint=false  kept by forward 6442.5 MB   peak=7051.2 MB\n"
+            "Checkpoint=true   kept by forward 2147.5 MB   peak=2831.7 MB\n");
+}
+
+TEST(Examples, LossLeakSaysByHowManyBytesAStep) {
+  const std::string out = output_of("loss_leak");
+  const std::string flat = "0 in 1000 steps, 0 a step";
+  EXPECT_EQ(line(out, "training, total += loss.item()"), flat);
+  EXPECT_EQ(line(out, "training, total = total + loss"), flat);
+  EXPECT_EQ(line(out, "training, losses.push_back(loss)"), "512,000 in 1000 steps, 512 a step");
+  EXPECT_EQ(line(out, "evaluation, total += loss.item()"), flat);
+  EXPECT_EQ(line(out, "evaluation, total = total + loss"),
+            "15,872,000 in 1000 steps, 15,872 a step");
+  EXPECT_EQ(line(out, "the same with loss.detach()"), flat);
+  EXPECT_EQ(line(out, "the same under no_grad"), flat);
+}
+
+TEST(Examples, ModelParallelFitsTwoDevicesAndNotOne) {
+  const std::string out = output_of("model_parallel");
+  EXPECT_THAT(out, HasSubstr("on one device: shortage: the limit leaves"));
+  EXPECT_EQ(line(out, "on two"), "cpu:0 8.01MiB, peak 8.01MiB cpu:1 8.01MiB, peak 8.01MiB");
+  EXPECT_EQ(line(out, "after backward"),
+            "cpu:0 16.27MiB, peak 16.52MiB cpu:1 16.02MiB, peak 16.77MiB");
+  EXPECT_EQ(line(out, "after the step"),
+            "cpu:0 8.01MiB, peak 16.52MiB cpu:1 8.01MiB, peak 16.77MiB");
 }
 
 TEST(Examples, TheGuideRuns) {
