@@ -15,4 +15,7 @@
 #include "headroom/nn/layers/norm.h"       // IWYU pragma: export
 #include "headroom/nn/layers/simple.h"     // IWYU pragma: export
 #include "headroom/nn/module.h"            // IWYU pragma: export
+#include "headroom/nn/optim/gradients.h"   // IWYU pragma: export
+#include "headroom/nn/optim/optimizer.h"   // IWYU pragma: export
+#include "headroom/nn/optim/schedule.h"    // IWYU pragma: export
 #include "headroom/nn/safetensors.h"       // IWYU pragma: export

@@ -23,6 +23,7 @@
 #include "headroom/tensor/ops/loss.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/matmul.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/norm.h"         // IWYU pragma: export
+#include "headroom/tensor/ops/optim.h"        // IWYU pragma: export
 #include "headroom/tensor/ops/pool.h"         // IWYU pragma: export
 #include "headroom/tensor/ops/reduce.h"       // IWYU pragma: export
 #include "headroom/tensor/ops/softmax.h"      // IWYU pragma: export

@@ -6,6 +6,9 @@ set(HEADROOM_NN_SOURCES
   layers/linear.cpp
   layers/norm.cpp
   module.cpp
+  optim/gradients.cpp
+  optim/optimizer.cpp
+  optim/schedule.cpp
   safetensors.cpp)
 set(HEADROOM_NN_HEADERS
   ../nn.h
@@ -16,4 +19,7 @@ set(HEADROOM_NN_HEADERS
   layers/norm.h
   layers/simple.h
   module.h
+  optim/gradients.h
+  optim/optimizer.h
+  optim/schedule.h
   safetensors.h)

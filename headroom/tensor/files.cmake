@@ -15,6 +15,7 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/index.cpp
   cpu/linalg.cpp
   cpu/norm.cpp
+  cpu/optim.cpp
   cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
@@ -41,6 +42,7 @@ set(HEADROOM_TENSOR_SOURCES
   ops/loss.cpp
   ops/matmul.cpp
   ops/norm.cpp
+  ops/optim.cpp
   ops/pool.cpp
   ops/reduce.cpp
   ops/softmax.cpp
@@ -63,6 +65,7 @@ set(HEADROOM_TENSOR_HEADERS
   kernel_args.h
   kernels.h
   layer_args.h
+  optim_args.h
   ops/activation.h
   ops/attention.h
   ops/binary.h
@@ -78,6 +81,7 @@ set(HEADROOM_TENSOR_HEADERS
   ops/loss.h
   ops/matmul.h
   ops/norm.h
+  ops/optim.h
   ops/pool.h
   ops/reduce.h
   ops/softmax.h

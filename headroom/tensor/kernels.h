@@ -1,7 +1,8 @@
 // What a backend computes: one function per family, over plain arguments (kernel_args.h,
-// layer_args.h). Ops decide shapes, check, and allocate outputs and workspaces; a kernel only fills
-// them. It allocates no device memory, and nothing it is given depends on the number of threads or
-// the processor's features, so a `meta` device can run the same ops and skip the kernels.
+// layer_args.h, optim_args.h). Ops decide shapes, check, and allocate outputs and workspaces; a
+// kernel only fills them. It allocates no device memory, and nothing it is given depends on the
+// number of threads or the processor's features, so a `meta` device can run the same ops and skip
+// the kernels.
 //
 // A backend joins by register_kernels(kind, table).
 #pragma once
@@ -9,6 +10,7 @@
 #include "headroom/device/device.h"
 #include "headroom/tensor/kernel_args.h"
 #include "headroom/tensor/layer_args.h"
+#include "headroom/tensor/optim_args.h"
 
 namespace headroom::tensor {
 
@@ -38,6 +40,7 @@ struct Kernels {
   void (*batch_norm)(const BatchNormArgs&, Launch) = nullptr;
   void (*dropout)(const DropoutArgs&, Launch) = nullptr;
   void (*attention)(const AttentionArgs&, Launch) = nullptr;
+  void (*list)(const ListArgs&, Launch) = nullptr;
   // Answers at once; the stream has been waited for. Null where the kernels check for themselves.
   void (*check_index)(IndexCheckArgs&, Launch) = nullptr;
 };

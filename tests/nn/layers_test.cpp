@@ -208,5 +208,17 @@ TEST(TransformerBlock, SavesHalfOfWhatTheListsLower) {
   EXPECT_EQ(exact.at("linear"), 4 * (kWeights + kInputs));
 }
 
+// Computed again for the backward, a batch is not counted again.
+TEST(BatchNorm2d, CountsABatchOnceUnderACheckpoint) {
+  nn::BatchNorm2d kept(3);
+  nn::BatchNorm2d again(3);
+  const Tensor x = randn({4, 3, 2, 2}).requires_grad_();
+  tanh(kept(x)).sum().backward();
+  checkpoint([&](const Tensor& in) { return tanh(again(in)); }, x).sum().backward();
+  EXPECT_EQ(again.num_batches_tracked.item<int>(), 1);
+  EXPECT_EQ(again.running_mean.to_doubles(), kept.running_mean.to_doubles());
+  EXPECT_EQ(again.running_var.to_doubles(), kept.running_var.to_doubles());
+}
+
 }  // namespace
 }  // namespace headroom

@@ -25,6 +25,7 @@ const Kernels& kernels() {
                               .batch_norm = batch_norm,
                               .dropout = dropout,
                               .attention = attention,
+                              .list = list,
                               .check_index = check_index};
   return kTable;
 }

@@ -23,6 +23,7 @@ void layer_norm(const LayerNormArgs& args, Launch);
 void batch_norm(const BatchNormArgs& args, Launch);
 void dropout(const DropoutArgs& args, Launch);
 void attention(const AttentionArgs& args, Launch);
+void list(const ListArgs& args, Launch);
 void check_index(IndexCheckArgs& args, Launch);
 
 }  // namespace headroom::tensor::cpu

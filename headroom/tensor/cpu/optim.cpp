@@ -1,0 +1,173 @@
+// Lists of tensors in one sweep: pieces of all of them are shared out among the threads. Every
+// element is by itself, and partial sums are of pieces, so the bits are those of one thread.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "headroom/tensor/cpu/blocks.h"
+#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/cpu/thread_pool.h"
+
+namespace headroom::tensor::cpu {
+namespace {
+
+// A block of one tensor of the list, as C: where it lies if that is its type, else a copy that is
+// written back.
+template <class C>
+class ListBlock {
+ public:
+  ListBlock(void* data, DType dtype, std::int64_t start, std::int64_t count, bool reads = true)
+      : data_(static_cast<char*>(data) +
+              start * static_cast<std::int64_t>(headroom::size_bytes(dtype))),
+        dtype_(dtype),
+        count_(count) {
+    if (is_direct()) return;
+    if (reads) load_run(data_, dtype_, 1, count_, copy_.values);
+  }
+  [[nodiscard]] C* values() { return is_direct() ? reinterpret_cast<C*>(data_) : copy_.values; }
+  void write_back() {
+    if (!is_direct()) store_run(data_, dtype_, 1, count_, copy_.values);
+  }
+
+ private:
+  [[nodiscard]] bool is_direct() const { return dtype_ == kNative<C>; }
+
+  char* data_;
+  DType dtype_;
+  std::int64_t count_;
+  Block<C> copy_;
+};
+
+template <class C>
+void sgd_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std::int64_t count) {
+  const auto lr = static_cast<C>(args.lr);
+  const auto decay = static_cast<C>(args.weight_decay);
+  const auto momentum = static_cast<C>(args.momentum);
+  const auto fresh = static_cast<C>(1 - args.dampening);
+  ListBlock<C> param(e.param, e.dtype, start, count);
+  ListBlock<C> grad(e.grad, e.dtype, start, count);
+  C* const p = param.values();
+  const C* const g = grad.values();
+  if (e.first == nullptr) {
+    for (std::int64_t i = 0; i < count; ++i) p[i] -= lr * (g[i] + decay * p[i]);
+    param.write_back();
+    return;
+  }
+  ListBlock<C> buffer(e.first, e.dtype, start, count, e.step > 1);
+  C* const m = buffer.values();
+  const bool is_first = e.step == 1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const C d = g[i] + decay * p[i];
+    m[i] = is_first ? d : momentum * m[i] + fresh * d;
+    p[i] -= lr * (args.is_nesterov ? d + momentum * m[i] : m[i]);
+  }
+  buffer.write_back();
+  param.write_back();
+}
+
+// The order of roundings is PyTorch's: lerp, mul and addcmul, sqrt, divide, add, addcdiv.
+template <class C>
+void adam_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std::int64_t count) {
+  const auto steps = static_cast<double>(e.step);
+  const auto step_size = static_cast<C>(args.lr / (1 - std::pow(args.beta1, steps)));
+  const auto root = static_cast<C>(std::sqrt(1 - std::pow(args.beta2, steps)));
+  const auto keep = static_cast<C>(args.is_decoupled ? 1 - args.lr * args.weight_decay : 1);
+  const auto decay = static_cast<C>(args.is_decoupled ? 0 : args.weight_decay);
+  const auto fresh1 = static_cast<C>(1 - args.beta1);
+  const auto beta2 = static_cast<C>(args.beta2);
+  const auto fresh2 = static_cast<C>(1 - args.beta2);
+  const auto eps = static_cast<C>(args.eps);
+  const bool is_first = e.step == 1;
+  ListBlock<C> param(e.param, e.dtype, start, count);
+  ListBlock<C> grad(e.grad, e.dtype, start, count);
+  ListBlock<C> first(e.first, e.dtype, start, count, !is_first);
+  ListBlock<C> second(e.second, e.dtype, start, count, !is_first);
+  C* const p = param.values();
+  const C* const g = grad.values();
+  C* const m = first.values();
+  C* const v = second.values();
+  for (std::int64_t i = 0; i < count; ++i) {
+    p[i] *= keep;
+    const C d = g[i] + decay * p[i];
+    const C mean = is_first ? C{0} : m[i];
+    const C square = is_first ? C{0} : v[i];
+    m[i] = mean + fresh1 * (d - mean);
+    v[i] = beta2 * square + fresh2 * d * d;
+    p[i] -= step_size * (m[i] / (std::sqrt(v[i]) / root + eps));
+  }
+  first.write_back();
+  second.write_back();
+  param.write_back();
+}
+
+template <class C>
+void scale_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std::int64_t count) {
+  ListBlock<C> grad(e.grad, e.dtype, start, count);
+  C* const g = grad.values();
+  const auto factor = static_cast<C>(args.factor);
+  bool is_finite = true;
+  for (std::int64_t i = 0; i < count; ++i) {
+    is_finite = is_finite && std::isfinite(g[i]);
+    g[i] *= factor;
+  }
+  grad.write_back();
+  if (!is_finite && args.found != nullptr) std::atomic_ref<float>(*args.found).store(1);
+}
+
+template <class C>
+double squares_of_block(const ListEntry& e, std::int64_t start, std::int64_t count) {
+  ListBlock<C> grad(e.grad, e.dtype, start, count);
+  const C* const g = grad.values();
+  double lanes[4] = {};
+  for (std::int64_t i = 0; i < count; ++i) {
+    lanes[i % 4] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  }
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+template <class C>
+void list_piece(const ListArgs& args, const ListEntry& e, std::int64_t piece, double* partial) {
+  const std::int64_t end = std::min((piece + 1) * kListPiece, e.numel);
+  double squares = 0;
+  for (std::int64_t at = piece * kListPiece; at < end; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, end - at);
+    switch (args.op) {
+      case ListOp::kSgd:
+        sgd_block<C>(args, e, at, count);
+        break;
+      case ListOp::kAdam:
+        adam_block<C>(args, e, at, count);
+        break;
+      case ListOp::kScale:
+      case ListOp::kUnscale:
+        scale_block<C>(args, e, at, count);
+        break;
+      case ListOp::kSquareSums:
+        squares += squares_of_block<C>(e, at, count);
+        break;
+    }
+  }
+  if (args.op == ListOp::kSquareSums) *partial = squares;
+}
+
+}  // namespace
+
+void list(const ListArgs& args, Launch) {
+  std::vector<std::int64_t> ends;  // of each entry, in pieces of all
+  std::int64_t pieces = 0;
+  for (const ListEntry& entry : args.entries) ends.push_back(pieces += list_pieces(entry.numel));
+  if (args.op == ListOp::kUnscale) *args.found = 0;
+  parallel_for(pieces, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto at = std::upper_bound(ends.begin(), ends.end(), i) - ends.begin();
+      const ListEntry& entry = args.entries[static_cast<std::size_t>(at)];
+      const std::int64_t piece = i - (at == 0 ? 0 : ends[static_cast<std::size_t>(at - 1)]);
+      double* const partial = args.partial == nullptr ? nullptr : args.partial + i;
+      entry.dtype == DType::kF64 ? list_piece<double>(args, entry, piece, partial)
+                                 : list_piece<float>(args, entry, piece, partial);
+    }
+  });
+}
+
+}  // namespace headroom::tensor::cpu
