@@ -210,6 +210,60 @@ TEST(Examples, CheckpointingSavesWhereActivationsAreMost) {
             "Checkpoint=true   kept by forward 2147.5 MB   peak=2831.7 MB\n");
 }
 
+TEST(Examples, MixedPrecisionSavesAtALargeBatchAndCostsAtASmallOne) {
+  const std::string out = output_of("mixed_precision");
+  EXPECT_EQ(line(out, "batch   128  f32"), "forward keeps 14.75MiB peak 80.66MiB");
+  EXPECT_EQ(line(out, "batch   128  bf16"), "forward keeps 27MiB peak 81.65MiB");
+  EXPECT_EQ(line(out, "batch 16384  f32"), "forward keeps 1.84GiB peak 1.95GiB");
+  EXPECT_EQ(line(out, "batch 16384  bf16"), "forward keeps 979.5MiB peak 1.12GiB");
+  EXPECT_THAT(line(out, "f16 with a scaler"), MatchesRegex("loss 2.16[67].* 2.16[56].* 2.164.*"));
+}
+
+TEST(Examples, OutOfMemoryIsReportedAndEachFixMeasured) {
+  const std::string out = output_of("out_of_memory");
+  EXPECT_THAT(line(out, "2. the peak, without a limit"),
+              HasSubstr("peak allocated 47.08MiB, reserved 72MiB"));
+  EXPECT_EQ(line(out, "3. with a limit"), "out of memory");
+  EXPECT_THAT(out, HasSubstr("  live: activation  "));
+  EXPECT_EQ(line(out, "   fix 1: empty the cache"), "out of memory");
+  for (const auto& [fix, peak] : {std::pair("2: checkpoint", "29.08MiB, reserved 52MiB"),
+                                  std::pair("3: mixed precision", "39.32MiB, reserved 52MiB"),
+                                  std::pair("4: accumulate", "22.34MiB, reserved 44MiB")}) {
+    EXPECT_THAT(line(out, std::string("   fix ") + fix),
+                HasSubstr(std::string("peak allocated ") + peak + ", loss 1.25"));
+  }
+}
+
+TEST(Examples, TrainingLoopPrintsWhatItsScriptPrints) {
+  const std::string out = output_of("training_loop");
+  EXPECT_THAT(line(out, "Initial"), HasSubstr("allocated 0.05 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After forward pass"), HasSubstr("allocated 0.06 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After backward and step"), HasSubstr("allocated 0.10 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After second iteration"), HasSubstr("allocated 0.12 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After empty_cache"), HasSubstr("allocated 0.12 MB cached 2.00 MB"));
+}
+
+TEST(Examples, MemoryManagementIsTheChapterInItsOrder) {
+  const std::string out = output_of("memory_management");
+  std::size_t from = 0;
+  for (const char* text : {"dropped:            allocated       0B   reserved    20MiB",
+                           "allocated 8MiB of 20MiB reserved, largest cached block 8MiB",
+                           "7 events",
+                           "x.add_(1).relu_().mul_(0.99): 0B more",
+                           "is a leaf that needs a gradient",
+                           "n = 100: k = 10,  20 activations instead of 100",
+                           "2181.4 MB estimated, 2207.5 MB measured (-1.2 %)",
+                           "After forward: 30.5 MB",
+                           "Peak memory: 53.7 MB",
+                           "Checkpoint=true: peak=84.8 MB",
+                           "Checkpoint=true: peak=850.5 MB",
+                           "a sample 8.192 MB, a batch of 128 1.05 GB"}) {
+    const std::size_t at = out.find(text, from);
+    EXPECT_NE(at, std::string::npos) << text << " is not there, or not in its place, in" << out;
+    from = at;
+  }
+}
+
 TEST(Examples, LossLeakSaysByHowManyBytesAStep) {
   const std::string out = output_of("loss_leak");
   const std::string flat = "0 in 1000 steps, 0 a step";
