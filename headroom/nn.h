@@ -9,6 +9,9 @@
 
 #include "headroom/autograd.h"             // IWYU pragma: export
 #include "headroom/nn/containers.h"        // IWYU pragma: export
+#include "headroom/nn/data/files.h"        // IWYU pragma: export
+#include "headroom/nn/data/loader.h"       // IWYU pragma: export
+#include "headroom/nn/data/synthetic.h"    // IWYU pragma: export
 #include "headroom/nn/init.h"              // IWYU pragma: export
 #include "headroom/nn/layers/attention.h"  // IWYU pragma: export
 #include "headroom/nn/layers/linear.h"     // IWYU pragma: export

@@ -1,5 +1,10 @@
 set(HEADROOM_NN_SOURCES
   containers.cpp
+  data/batch_workers.cpp
+  data/dataset.cpp
+  data/files.cpp
+  data/loader.cpp
+  data/synthetic.cpp
   init.cpp
   internal/safetensors_header.cpp
   layers/attention.cpp
@@ -13,6 +18,10 @@ set(HEADROOM_NN_SOURCES
 set(HEADROOM_NN_HEADERS
   ../nn.h
   containers.h
+  data/dataset.h
+  data/files.h
+  data/loader.h
+  data/synthetic.h
   init.h
   layers/attention.h
   layers/linear.h

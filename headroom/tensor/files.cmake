@@ -48,6 +48,7 @@ set(HEADROOM_TENSOR_SOURCES
   ops/softmax.cpp
   ops/unary.cpp
   ops/views.cpp
+  pinned.cpp
   print.cpp
   region.cpp
   scalar.cpp
@@ -86,6 +87,7 @@ set(HEADROOM_TENSOR_HEADERS
   ops/reduce.h
   ops/softmax.h
   ops/unary.h
+  pinned.h
   place.h
   region.h
   scalar.h

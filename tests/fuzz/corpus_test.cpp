@@ -12,6 +12,7 @@
 #include "headroom/trace/hrt_writer.h"
 
 #include "tests/fuzz/hrt_property.h"
+#include "tests/fuzz/idx_property.h"
 #include "tests/fuzz/pickle_property.h"
 #include "tests/fuzz/safetensors_property.h"
 #include "tests/trace/random_trace.h"
@@ -45,6 +46,10 @@ TEST(FuzzCorpus, HrtFilesKeepTheirProperty) {
 
 TEST(FuzzCorpus, SafetensorsFilesKeepTheirProperty) {
   expect_property(HEADROOM_FUZZ_CORPUS "/safetensors", nn::testing::broken_safetensors_property);
+}
+
+TEST(FuzzCorpus, IdxFilesKeepTheirProperty) {
+  expect_property(HEADROOM_FUZZ_CORPUS "/idx", nn::testing::broken_idx_property);
 }
 
 // What a fuzzer starts from: HEADROOM_FUZZ_SEEDS=DIR writes them there.
