@@ -222,7 +222,8 @@ void Allocator::tell_sink(Action action,
                  .size_bytes = size_bytes,
                  .stream = block.stream,
                  .pool = block.pool,
-                 .sequence = sequence_ - 1});
+                 .sequence = sequence_ - 1,
+                 .block_bytes = block.size_bytes});
 }
 
 void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept {

@@ -38,7 +38,8 @@ struct Event {
   std::uint64_t size_bytes = 0;  // as asked for in alloc and free; of the range in segment events
   StreamId stream = StreamId::kDefault;
   PoolId pool{};
-  std::uint64_t sequence = 0;  // without a gap, per allocator
+  std::uint64_t sequence = 0;     // without a gap, per allocator
+  std::uint64_t block_bytes = 0;  // of the block, in alloc and free: what `allocated` counts
 };
 
 // Receives events in order, one call at a time, inside the allocator: it must be quick, must not

@@ -1,0 +1,24 @@
+set(HEADROOM_TRAIN_SOURCES
+  data_files.cpp
+  examples.cpp
+  internal/batch_loader.cpp
+  internal/counting_tape.cpp
+  internal/planned_run.cpp
+  internal/words.cpp
+  meter.cpp
+  model_gpt.cpp
+  model_mlp.cpp
+  model_resnet.cpp
+  models.cpp
+  plan.cpp
+  retry.cpp
+  step.cpp)
+set(HEADROOM_TRAIN_HEADERS
+  ../train.h
+  data_files.h
+  examples.h
+  meter.h
+  models.h
+  plan.h
+  retry.h
+  step.h)

@@ -1,0 +1,208 @@
+#include "headroom/train/step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "headroom/autograd/checkpoint.h"
+#include "headroom/base/error.h"
+#include "headroom/memory/annotation.h"
+#include "headroom/tensor/autocast.h"
+#include "headroom/tensor/generator.h"
+#include "headroom/tensor/ops/binary.h"
+#include "headroom/tensor/ops/creation.h"
+#include "headroom/train/internal/batch_loader.h"
+#include "headroom/train/internal/words.h"
+
+namespace headroom::train {
+namespace {
+
+using memory::Phase;
+using memory::PhaseScope;
+
+constexpr std::array<std::string_view, 4> kPrecisions{"f32", "f64", "bf16", "f16"};
+constexpr std::array<std::string_view, 3> kCheckpointModes{"none", "sqrt", "all"};
+constexpr std::array<std::string_view, 4> kOptimizers{"sgd", "momentum", "adam", "adamw"};
+
+template <std::size_t kCount>
+std::size_t word_index(const char* what,
+                       std::string_view text,
+                       const std::array<std::string_view, kCount>& words) {
+  const auto* const found = std::ranges::find(words, text);
+  if (found == words.end()) throw InvalidArgument(internal::unknown_word(what, text, words));
+  return static_cast<std::size_t>(found - words.begin());
+}
+
+DType weight_type(Precision precision) {
+  return precision == Precision::kF64 ? DType::kF64 : DType::kF32;
+}
+
+std::optional<DType> lower_type(Precision precision) {
+  if (precision == Precision::kBF16) return DType::kBF16;
+  if (precision == Precision::kF16) return DType::kF16;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(Precision precision) noexcept {
+  return kPrecisions[static_cast<std::size_t>(precision)];
+}
+
+Precision parse_precision(std::string_view text) {
+  return static_cast<Precision>(word_index("precision", text, kPrecisions));
+}
+
+std::string_view to_string(CheckpointMode mode) noexcept {
+  return kCheckpointModes[static_cast<std::size_t>(mode)];
+}
+
+CheckpointMode parse_checkpoint(std::string_view text) {
+  return static_cast<CheckpointMode>(word_index("checkpoint mode", text, kCheckpointModes));
+}
+
+StepConfig resolved(StepConfig config) {
+  const ModelInfo& info = find_model(config.model.name);
+  if (config.optimizer.empty()) config.optimizer = info.optimizer;
+  (void)word_index("optimizer", config.optimizer, kOptimizers);
+  if (config.batch == 0) config.batch = info.batch;
+  if (config.batch < 0) {
+    throw InvalidArgument("a batch of " + std::to_string(config.batch) +
+                          " is not possible; 1 or more is");
+  }
+  if (config.accumulate < 1 || config.accumulate > config.batch) {
+    throw InvalidArgument("a batch of " + std::to_string(config.batch) + " cannot be cut into " +
+                          std::to_string(config.accumulate) + " micro-batches; 1 to " +
+                          std::to_string(config.batch) + " is possible");
+  }
+  return config;
+}
+
+StepRunner::StepRunner(const StepConfig& config,
+                       memory::Allocator& allocator,
+                       std::unique_ptr<Examples> examples)
+    : config_(resolved(config)), allocator_(allocator) {
+  default_generator(allocator_.device()).seed(config_.seed);
+  model_ =
+      make_model(config_.model, {.dtype = weight_type(config_.precision), .device = allocator_});
+  optimizer_ = nn::make_optimizer(config_.optimizer, model_->parameters(), config_.lr);
+  if (config_.precision == Precision::kF16) {
+    // Low enough that no first step is skipped: it makes the optimiser's state, as the plan says.
+    scaler_ = std::make_unique<nn::GradScaler>(nn::GradScalerOptions{.scale = 1024});
+  }
+  if (!examples) examples = synthetic_examples(model_->example(), config_.seed);
+  loader_ = std::make_unique<internal::BatchLoader>(
+      model_->example(), std::move(examples), weight_type(config_.precision), allocator_);
+  set_micro_batch((config_.batch + config_.accumulate - 1) / config_.accumulate);
+}
+
+StepRunner::~StepRunner() = default;
+
+void StepRunner::set_micro_batch(std::int64_t examples) {
+  if (examples < 1) {
+    throw InvalidArgument("a micro-batch of " + std::to_string(examples) +
+                          " examples is not possible; 1 or more is");
+  }
+  micro_ = std::min(examples, config_.batch);
+  batch_ = {};
+}
+
+Batch StepRunner::load(std::uint64_t first, std::int64_t count) {
+  const PhaseScope phase(Phase::kDataLoading);
+  if (!batch_.input.defined()) batch_ = loader_->allocate(micro_);
+  const Batch out{.input = batch_.input.narrow(0, 0, count),
+                  .target = batch_.target.narrow(0, 0, count)};
+  loader_->fill(out, first);
+  return out;
+}
+
+// --- Forward -------------------------------------------------------------------------------------
+
+Tensor StepRunner::run_model(const Tensor& x) {
+  std::vector<std::function<Tensor(const Tensor&)>> stages;
+  boundaries_.clear();
+  for (nn::Module* block : model_->blocks()) {
+    stages.emplace_back([block](const Tensor& in) { return (*block)(in); });
+  }
+  Tensor y = model_->enter(x);
+  boundaries_.push_back(y.size_bytes());
+  // Bytes at the boundaries are noted where every block is called on its own.
+  if (config_.checkpoint == CheckpointMode::kSqrt) {
+    const int segments = sqrt_segments(static_cast<int>(stages.size()));
+    return model_->leave(checkpoint_sequential(stages, segments, y));
+  }
+  for (const auto& stage : stages) {
+    y = config_.checkpoint == CheckpointMode::kAll ? checkpoint(stage, y) : stage(y);
+    boundaries_.push_back(y.size_bytes());
+  }
+  return model_->leave(y);
+}
+
+Tensor StepRunner::loss_of(const Batch& batch) {
+  const PhaseScope phase(Phase::kForward);
+  std::optional<AutocastScope> autocast;
+  if (const auto lower = lower_type(config_.precision)) autocast.emplace(*lower);
+  return model_->loss(run_model(batch.input), batch.target);
+}
+
+Tensor StepRunner::forward_loss() {
+  return loss_of(load(steps_ * static_cast<std::uint64_t>(config_.batch), micro_));
+}
+
+// --- The step ------------------------------------------------------------------------------------
+
+// Leaves the sum of the micro-batches' gradients, each by its share of the batch.
+double StepRunner::accumulate_gradients() {
+  const std::uint64_t first = steps_ * static_cast<std::uint64_t>(config_.batch);
+  double mean = 0;
+  for (std::int64_t done = 0; done < config_.batch; done += micro_) {
+    const std::int64_t count = std::min(micro_, config_.batch - done);
+    const double share = static_cast<double>(count) / static_cast<double>(config_.batch);
+    const Batch batch = load(first + static_cast<std::uint64_t>(done), count);
+    const Tensor loss = loss_of(batch);
+    Tensor scaled = count == config_.batch ? loss : loss * share;
+    if (scaler_) scaled = scaler_->scale(scaled);
+    scaled.backward();
+    mean += loss.is_meta() ? std::numeric_limits<double>::quiet_NaN() : loss.item<double>() * share;
+  }
+  return mean;
+}
+
+// And drops the gradients.
+bool StepRunner::update() {
+  const PhaseScope phase(Phase::kOptimizerStep);
+  bool is_done = true;
+  if (scaler_) {
+    is_done = scaler_->step(*optimizer_);
+    scaler_->update();
+  } else {
+    optimizer_->step();
+  }
+  optimizer_->zero_grad();
+  return is_done;
+}
+
+StepResult StepRunner::step() {
+  const memory::IterationScope iteration(steps_);
+  Generator& generator = default_generator(allocator_.device());
+  const Generator::State before = generator.state();
+  StepResult result{.micro_batch = micro_};
+  failed_in_update_ = false;
+  try {
+    result.loss = accumulate_gradients();
+  } catch (...) {
+    optimizer_->zero_grad();
+    generator.set_state(before);
+    throw;
+  }
+  failed_in_update_ = true;
+  result.is_skipped = !update();
+  failed_in_update_ = false;
+  ++steps_;
+  return result;
+}
+
+}  // namespace headroom::train

@@ -1,0 +1,202 @@
+// The step: that meta is cpu without numbers, that plans are what is measured, that cutting a batch
+// changes nothing, and that running out of memory is survived.
+#include "headroom/train/step.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/autograd.h"
+#include "headroom/base/error.h"
+#include "headroom/memory/out_of_memory.h"
+#include "headroom/train/plan.h"
+#include "headroom/train/retry.h"
+
+#include "tests/train/world.h"
+
+namespace headroom::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using testing::TrainEvents;
+using testing::TrainWorld;
+using Kind = TrainWorld::Kind;
+
+constexpr int kSteps = 2;
+
+struct Ran {
+  std::vector<testing::TrainEvent> events;
+  std::uint64_t peak_allocated;
+  std::uint64_t peak_reserved;
+  std::vector<double> losses;
+};
+
+Ran run_steps(const StepConfig& config, Kind kind, int steps = kSteps) {
+  TrainWorld world(kind);
+  Ran out{};
+  {
+    const TrainEvents events(world.allocator());
+    StepRunner runner(config, world.allocator());
+    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss);
+    out.events = events.events();
+  }
+  out.peak_allocated = world.peak_allocated();
+  out.peak_reserved = world.peak_reserved();
+  return out;
+}
+
+std::string name_of(const StepConfig& config) {
+  return config.model.name + ", batch " + std::to_string(config.batch) + ", " + config.optimizer +
+         ", " + std::string(to_string(config.precision)) + ", checkpoint " +
+         std::string(to_string(config.checkpoint));
+}
+
+const ModelConfig kSmallModels[] = {{.name = "mlp", .depth = 3, .width = 16},
+                                    {.name = "deepnet", .depth = 5, .width = 16},
+                                    {.name = "simplenn"},
+                                    {.name = "gpt2-tiny", .depth = 2, .width = 32, .seq = 8}};
+
+// A table without a test each: a process would take longer than the step.
+TEST(Step, OnMetaMakesTheEventsOfCpuAndAPlanIsWhatIsMeasured) {
+  for (const ModelConfig& model : kSmallModels) {
+    for (const std::int64_t batch : {1, 3, 8}) {
+      for (const char* optimizer : {"sgd", "momentum", "adam", "adamw"}) {
+        for (const Precision precision :
+             {Precision::kF32, Precision::kF64, Precision::kBF16, Precision::kF16}) {
+          for (const CheckpointMode mode :
+               {CheckpointMode::kNone, CheckpointMode::kSqrt, CheckpointMode::kAll}) {
+            const StepConfig config{.model = model,
+                                    .batch = batch,
+                                    .precision = precision,
+                                    .checkpoint = mode,
+                                    .optimizer = optimizer};
+            SCOPED_TRACE(name_of(config));
+            const Ran cpu = run_steps(config, Kind::kCpu);
+            const Ran meta = run_steps(config, Kind::kMeta);
+            ASSERT_TRUE(cpu.events == meta.events);
+            const Plan planned = plan(config, {.steps = kSteps, .has_formulas = false});
+            ASSERT_EQ(planned.peak_allocated, cpu.peak_allocated);
+            ASSERT_EQ(planned.peak_reserved, cpu.peak_reserved);
+            ASSERT_EQ(total(planned.categories), planned.peak_allocated);
+            ASSERT_TRUE(std::isnan(meta.losses[0]));
+            ASSERT_TRUE(std::isfinite(cpu.losses[1]));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Step, LearnsWhatTheSyntheticExamplesHaveToTeach) {
+  for (const StepConfig& config :
+       {StepConfig{.model = {.name = "mlp", .depth = 2, .width = 32}, .batch = 32, .lr = 0.1},
+        StepConfig{.model = {.name = "deepnet", .depth = 3, .width = 16}, .batch = 64, .lr = 0.1},
+        StepConfig{.model = {.name = "simplenn"}, .batch = 64, .lr = 0.01},
+        StepConfig{.model = {.name = "gpt2-tiny", .seq = 16}, .batch = 8, .lr = 3e-3}}) {
+    const Ran ran = run_steps(config, Kind::kCpu, 40);
+    EXPECT_LT(ran.losses.back(), 0.7 * ran.losses.front()) << config.model.name;
+  }
+}
+
+StepConfig small(std::int64_t batch, std::int64_t accumulate) {
+  return {.model = {.name = "gpt2-tiny", .seq = 16},
+          .batch = batch,
+          .accumulate = accumulate,
+          .precision = Precision::kF64,
+          .optimizer = "sgd",
+          .lr = 0.1};
+}
+
+TEST(Accumulation, EqualsTheLargeBatchWithTheActivationsOfTheSmall) {
+  const Ran whole = run_steps(small(12, 1), Kind::kCpu, 3);
+  const Ran quarter = run_steps(small(3, 1), Kind::kCpu, 3);
+  for (const std::int64_t pieces : {2, 4, 5, 12}) {
+    const Ran cut = run_steps(small(12, pieces), Kind::kCpu, 3);
+    for (std::size_t i = 0; i < whole.losses.size(); ++i) {
+      EXPECT_NEAR(cut.losses[i], whole.losses[i], 1e-9) << pieces;
+    }
+    EXPECT_LT(cut.peak_allocated, whole.peak_allocated);
+    // The gradients of the first pieces are there while the next is computed.
+    if (pieces == 4) {
+      EXPECT_LT(cut.peak_allocated, quarter.peak_allocated + 2_MiB);
+    }
+  }
+}
+
+TEST(Retry, KeepsTheBatchAndTheLossUnderALimitThatIsTooSmall) {
+  const Ran free = run_steps(small(16, 1), Kind::kCpu, 2);
+  StepConfig single = small(16, 16);
+  const Plan least = plan(single);
+  const std::uint64_t limit = least.peak_reserved;
+  ASSERT_LT(limit, free.peak_reserved);
+
+  TrainWorld world(Kind::kCpu);
+  world.allocator().set_limit(limit);
+  StepRunner runner(small(16, 1), world.allocator());
+  std::vector<std::string> told;
+  for (const double loss : free.losses) {
+    EXPECT_NEAR(with_retry(runner, told).loss, loss, 1e-9);
+  }
+  EXPECT_LT(runner.micro_batch(), 16);
+  ASSERT_GE(told.size(), 2U);
+  EXPECT_THAT(told[0], HasSubstr("out of memory at a micro-batch of 16"));
+  EXPECT_THAT(told.back(), HasSubstr("accumulated to the same batch of 16"));
+  EXPECT_LE(world.peak_reserved(), limit);
+}
+
+TEST(Retry, GivesUpWithTheReportWhenOneExampleDoesNotFit) {
+  TrainWorld world(Kind::kMeta);
+  StepRunner runner({.model = {.name = "deepnet", .depth = 4, .width = 512}, .batch = 4},
+                    world.allocator());
+  world.allocator().set_limit(world.allocator().statistics().reserved_bytes.all.current);
+  std::vector<std::string> told;
+  try {
+    (void)with_retry(runner, told);
+    FAIL() << "fits";
+  } catch (const memory::OutOfMemory& error) {
+    EXPECT_THAT(error.what(), HasSubstr("limit"));
+  }
+  EXPECT_EQ(runner.micro_batch(), 1);
+}
+
+TEST(Step, KeepsAllocatedFlatOverAThousandSteps) {
+  TrainWorld world(Kind::kCpu);
+  StepRunner runner({.model = {.name = "simplenn"}, .batch = 4, .optimizer = "adam"},
+                    world.allocator());
+  (void)runner.step();
+  const std::uint64_t after_one = world.allocated();
+  (void)runner.step();
+  const std::uint64_t peak = world.peak_allocated();
+  for (int i = 0; i < 998; ++i) (void)runner.step();
+  EXPECT_EQ(world.allocated(), after_one);
+  EXPECT_EQ(world.peak_allocated(), peak);
+}
+
+struct WrongStep {
+  StepConfig config;
+  const char* message;
+};
+
+TEST(Step, RefusesWhatCannotBe) {
+  const WrongStep cases[] = {
+      {{.batch = -1}, "a batch of -1 is not possible; 1 or more is"},
+      {{.batch = 4, .accumulate = 5}, "cannot be cut into 5 micro-batches; 1 to 4 is possible"},
+      {{.batch = 4, .accumulate = 0}, "cannot be cut into 0 micro-batches"},
+      {{.optimizer = "adamm"}, "there is no optimizer 'adamm'; did you mean 'adam'?"}};
+  for (const WrongStep& wrong : cases) {
+    TrainWorld world(Kind::kMeta);
+    try {
+      const StepRunner runner(wrong.config, world.allocator());
+      ADD_FAILURE() << "accepted: " << wrong.message;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(wrong.message));
+    }
+  }
+  EXPECT_THROW((void)parse_precision("f8"), InvalidArgument);
+  EXPECT_THROW((void)parse_checkpoint("some"), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace headroom::train

@@ -1,0 +1,81 @@
+// A device of its own with an allocator, for a training step; and its events, comparable between
+// devices.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/cpu/cpu_device.h"
+#include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/caching/caching_allocator.h"
+
+namespace headroom::testing {
+
+class TrainWorld {
+ public:
+  enum class Kind : std::uint8_t { kCpu, kMeta };
+  explicit TrainWorld(Kind kind, std::uint64_t capacity_bytes = 2_GiB)
+      : device_(make_device(kind, capacity_bytes)), allocator_(*device_) {}
+
+  [[nodiscard]] memory::CachingAllocator& allocator() { return allocator_; }
+  [[nodiscard]] std::uint64_t peak_allocated() const {
+    return static_cast<std::uint64_t>(allocator_.statistics().allocated_bytes.all.peak);
+  }
+  [[nodiscard]] std::uint64_t peak_reserved() const {
+    return static_cast<std::uint64_t>(allocator_.statistics().reserved_bytes.all.peak);
+  }
+  [[nodiscard]] std::uint64_t allocated() const {
+    return static_cast<std::uint64_t>(allocator_.statistics().allocated_bytes.all.current);
+  }
+
+ private:
+  static std::unique_ptr<device::Device> make_device(Kind kind, std::uint64_t capacity_bytes) {
+    if (kind == Kind::kCpu) {
+      return device::CpuDevice::create({.index = 8, .capacity_bytes = capacity_bytes});
+    }
+    return device::MetaDevice::create(
+        {.index = 8, .capacity_bytes = capacity_bytes, .profile = device::cpu_profile()});
+  }
+
+  std::unique_ptr<device::Device> device_;
+  memory::CachingAllocator allocator_;
+};
+
+// Events without what differs between two devices that do the same: addresses are numbered in the
+// order of their first appearance.
+struct TrainEvent {
+  memory::Action action;
+  memory::Category category;
+  std::uint32_t annotation;
+  std::uint64_t size_bytes;
+  std::size_t place;
+
+  friend bool operator==(const TrainEvent&, const TrainEvent&) = default;
+};
+
+class TrainEvents final : public memory::EventSink {
+ public:
+  explicit TrainEvents(memory::Allocator& allocator) : allocator_(allocator) {
+    allocator_.set_sink(this);
+  }
+  ~TrainEvents() override { allocator_.set_sink(nullptr); }
+  TrainEvents(const TrainEvents&) = delete;
+  TrainEvents& operator=(const TrainEvents&) = delete;
+
+  void record(const memory::Event& event) noexcept override {
+    const auto [at, is_new] = places_.try_emplace(event.address, places_.size());
+    events_.push_back(
+        {event.action, event.category, event.annotation, event.size_bytes, at->second});
+  }
+  [[nodiscard]] const std::vector<TrainEvent>& events() const { return events_; }
+
+ private:
+  memory::Allocator& allocator_;
+  std::unordered_map<std::uint64_t, std::size_t> places_{};
+  std::vector<TrainEvent> events_{};
+};
+
+}  // namespace headroom::testing
