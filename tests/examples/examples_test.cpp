@@ -264,6 +264,14 @@ TEST(Examples, MemoryManagementIsTheChapterInItsOrder) {
   }
 }
 
+TEST(Examples, DataLoadingShowsThatEmptyingTheCacheGainsNothing) {
+  const std::string out = output_of("data_loading");
+  EXPECT_EQ(line(out, "  without empty_cache()"), "peak 6,997,504, 1 segments asked of the device");
+  EXPECT_EQ(line(out, "  with"), "peak 6,997,504, 40 segments asked of the device");
+  EXPECT_THAT(out, HasSubstr("Training completed with optimized data loading.\n"));
+  EXPECT_THAT(output_of("data_loading", {"--times"}), HasSubstr(" ms a batch\n"));
+}
+
 TEST(Examples, LossLeakSaysByHowManyBytesAStep) {
   const std::string out = output_of("loss_leak");
   const std::string flat = "0 in 1000 steps, 0 a step";
