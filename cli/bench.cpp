@@ -17,6 +17,7 @@
 #include "cli/bench_ops.h"
 #include "cli/bench_replay.h"
 #include "cli/bench_trace.h"
+#include "cli/bench_train.h"
 #include "cli/bench_views.h"
 #include "cli/claims.h"
 #include "cli/commands.h"
@@ -123,15 +124,21 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
   }
   if (question.what == "claims") return run_claims(question, context);
   if (question.what == "device") return run_device(question, context, progress);
+  if (question.what == "train") {
+    const TrainBench bench = bench_train(question.rounds, progress);
+    context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
+    return ExitCode::kDone;
+  }
   if (question.what == "ops") return run_ops(question, context, progress);
   return run_alloc(question, context, progress);
 }
 
 RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option(
-         "what", question->what, "What to measure: alloc, claims, device, ops, replay or trace")
-      ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace"}));
+  app.add_option("what",
+                 question->what,
+                 "What to measure: alloc, claims, device, ops, replay, trace or train")
+      ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace", "train"}));
   app.add_option("recordings", question->recordings, "replay, trace: these; else the samples")
       ->type_name("FILE");
   app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
@@ -183,7 +190,8 @@ Command bench_command() {
               "bench device  what each call of the device costs, idle and busy\n"
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
               "bench replay  the sample recordings, under each policy\n"
-              "bench trace  what recording costs, and reading beside Python's pickle",
+              "bench trace  what recording costs, and reading beside Python's pickle\n"
+              "bench train  training steps beside their matrix products alone",
           .add = add_bench};
 }
 

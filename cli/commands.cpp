@@ -11,6 +11,8 @@ std::span<const Command> commands() {
                                         replay_command(),
                                         tune_command(),
                                         convert_command(),
+                                        plan_command(),
+                                        train_command(),
                                         devices_command(),
                                         bench_command()};
   return all;

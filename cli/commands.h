@@ -24,7 +24,9 @@ namespace headroom::cli {
 [[nodiscard]] Command devices_command();
 [[nodiscard]] Command doctor_command();
 [[nodiscard]] Command info_command();
+[[nodiscard]] Command plan_command();
 [[nodiscard]] Command replay_command();
+[[nodiscard]] Command train_command();
 [[nodiscard]] Command tune_command();
 
 }  // namespace headroom::cli

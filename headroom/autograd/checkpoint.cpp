@@ -51,9 +51,9 @@ struct RegionInput {
   Like like{};
 
   [[nodiscard]] Tensor restored() const {
-    const Tensor value = saved.value("checkpoint");
-    if (!needs_grad) return value;
-    Tensor out = value.detach();
+    Tensor out = saved.value("checkpoint");
+    if (!needs_grad) return out;
+    out = out.detach();
     if (is_leaf) return out.requires_grad_();
     out.impl().grad_state =
         internal::make_state(std::make_shared<Node>(Node::Parts{.name = "input", .like = like}));
@@ -296,10 +296,10 @@ Tensor checkpoint_sequential(std::span<const std::function<Tensor(const Tensor&)
   for (int i = 0; i < segments; ++i) {
     const auto begin = static_cast<std::size_t>(std::int64_t{count} * i / segments);
     const auto end = static_cast<std::size_t>(std::int64_t{count} * (i + 1) / segments);
-    if (i + 1 == segments) return run(stages.subspan(begin), std::move(h));
-    // Its own copies: the caller's list may go before the backward.
-    std::vector<std::function<Tensor(const Tensor&)>> part(stages.begin() + begin,
-                                                           stages.begin() + end);
+    const auto own = stages.subspan(begin, end - begin);
+    if (i + 1 == segments) return run(own, std::move(h));
+    // Copies: the caller's list may go before the backward.
+    std::vector<std::function<Tensor(const Tensor&)>> part(own.begin(), own.end());
     h = checkpoint([run, part = std::move(part)](const Tensor& in) { return run(part, in); }, h);
   }
   return h;

@@ -25,9 +25,9 @@ class SyntheticExamples : public Examples {
   SyntheticExamples(const ExampleShape& shape, std::uint64_t seed)
       : shape_(shape), seed_(mixed(seed)) {}
 
-  std::int64_t numbers(std::uint64_t example,
-                       std::span<float> input,
-                       std::span<float> target) const override {
+  [[nodiscard]] std::int64_t numbers(std::uint64_t example,
+                                     std::span<float> input,
+                                     std::span<float> target) const override {
     const std::uint64_t own = mixed(seed_ ^ mixed(example));
     for (std::size_t i = 0; i < input.size(); ++i) input[i] = noise(mixed(own + i));
     if (shape_.task == ExampleShape::Task::kNumbers) {

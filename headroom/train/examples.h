@@ -25,9 +25,9 @@ class Examples {
 
   // Of the tasks with numbers as input; the target of kNumbers goes to `target`, a class is
   // returned.
-  virtual std::int64_t numbers(std::uint64_t example,
-                               std::span<float> input,
-                               std::span<float> target) const = 0;
+  [[nodiscard]] virtual std::int64_t numbers(std::uint64_t example,
+                                             std::span<float> input,
+                                             std::span<float> target) const = 0;
   // Of kTokens: one more than the input has, each the target of the one before.
   virtual void tokens(std::uint64_t example, std::span<std::int64_t> out) const = 0;
 };

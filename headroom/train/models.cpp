@@ -80,6 +80,7 @@ const ModelRow& find_row(std::string_view name) {
       std::ranges::find(kModels, name, [](const ModelRow& row) { return row.info.name; });
   if (found != kModels.end()) return *found;
   std::vector<std::string_view> names;
+  names.reserve(kModels.size());
   for (const ModelRow& row : kModels) names.push_back(row.info.name);
   throw InvalidArgument(internal::unknown_word("model", name, names));
 }
@@ -104,6 +105,7 @@ std::int64_t chosen(const ModelInfo& info,
 std::span<const ModelInfo> models() {
   static const std::vector<ModelInfo> all = [] {
     std::vector<ModelInfo> out;
+    out.reserve(kModels.size());
     for (const ModelRow& row : kModels) out.push_back(row.info);
     return out;
   }();

@@ -49,9 +49,8 @@ std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
   const double fixed = 2 * weights + state;
   std::vector<Formula> out;
   if (plan.config.checkpoint == CheckpointMode::kNone) {
-    out.push_back(formula("parameters + gradients + optimizer state + sum of activations",
-                          fixed + activations,
-                          plan));
+    out.push_back(
+        formula("parameters + gradients + state + sum of activations", fixed + activations, plan));
     if (is_adam(plan.config) && plan.config.precision == Precision::kF32) {
       const auto chain = static_cast<double>(
           std::accumulate(plain.boundaries.begin(), plain.boundaries.end(), std::uint64_t{0}));
@@ -64,13 +63,12 @@ std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
   const auto inputs = static_cast<double>(
       std::accumulate(plain.boundaries.begin(), plain.boundaries.end(), std::uint64_t{0}));
   if (plan.config.checkpoint == CheckpointMode::kSqrt) {
-    out.push_back(formula("parameters + gradients + optimizer state + 2 sqrt(n) a",
+    out.push_back(formula("parameters + gradients + state + 2 sqrt(n) a",
                           fixed + 2 * std::sqrt(blocks) * each,
                           plan));
   } else {
-    out.push_back(formula("parameters + gradients + optimizer state + block inputs + a",
-                          fixed + inputs + each,
-                          plan));
+    out.push_back(
+        formula("parameters + gradients + state + block inputs + a", fixed + inputs + each, plan));
   }
   return out;
 }

@@ -113,8 +113,7 @@ void StepRunner::set_micro_batch(std::int64_t examples) {
 Batch StepRunner::load(std::uint64_t first, std::int64_t count) {
   const PhaseScope phase(Phase::kDataLoading);
   if (!batch_.input.defined()) batch_ = loader_->allocate(micro_);
-  const Batch out{.input = batch_.input.narrow(0, 0, count),
-                  .target = batch_.target.narrow(0, 0, count)};
+  Batch out{.input = batch_.input.narrow(0, 0, count), .target = batch_.target.narrow(0, 0, count)};
   loader_->fill(out, first);
   return out;
 }

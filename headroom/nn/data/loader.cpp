@@ -1,5 +1,6 @@
 #include "headroom/nn/data/loader.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -49,7 +50,9 @@ class EpochRun {
     if (looks_ahead_) copies_.emplace(allocator_.device());
     const DataLoaderOptions& options = loader.options();
     std::vector<std::unique_ptr<HostBuffer>> buffers;
-    for (int i = 0; i < options.prefetch + 1; ++i) {
+    const int count = options.prefetch + 1;
+    buffers.reserve(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) {
       buffers.push_back(std::make_unique<HostBuffer>(
           allocator_.device(), spec_, std::min(options.batch, dataset_.size()), options.pin));
     }

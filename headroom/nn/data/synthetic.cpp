@@ -1,6 +1,7 @@
 #include "headroom/nn/data/synthetic.h"
 
-#include <cmath>
+#include <array>
+#include <initializer_list>
 #include <string>
 #include <utility>
 

@@ -1,5 +1,6 @@
 #include "headroom/nn/optim/optimizer.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>

@@ -98,7 +98,7 @@ const char* unnamed_layer(memory::Category category) {
     case memory::Category::kOptimizerState:
       return "(optimizer)";
     default:
-      return "(other)";
+      return "(outside blocks)";
   }
 }
 

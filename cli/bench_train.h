@@ -1,0 +1,34 @@
+// A whole training step beside the matrix products it is made of, as plain calls of OpenBLAS.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headroom/train/step.h"
+
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "cli/spread.h"
+
+namespace headroom::cli {
+
+struct TrainCost {
+  std::string name{};
+  train::StepConfig config{};
+  Spread step_ms{};
+  Spread plain_ms{};
+  Spread overhead{};  // of the step, round by round: 0.1 is 10 % more than the products alone
+  double operations = 0;
+};
+
+struct TrainBench {
+  std::string device{};
+  std::vector<TrainCost> costs{};
+};
+
+[[nodiscard]] TrainBench bench_train(int rounds, const Progress& progress);
+[[nodiscard]] std::string train_bench_json(const TrainBench& bench);
+[[nodiscard]] std::string draw_train_bench(const TrainBench& bench, const Context& context);
+
+}  // namespace headroom::cli

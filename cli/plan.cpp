@@ -1,0 +1,99 @@
+#include "cli/plan.h"
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+
+#include "cli/commands.h"
+#include "cli/plan_page.h"
+#include "cli/step_words.h"
+
+namespace headroom::cli {
+namespace {
+
+struct PlanWords {
+  StepWords step{};
+  bool fits = false;
+  std::string output{};
+  bool force = false;
+};
+
+void write_page(const PlanWords& typed,
+                const train::Plan& plan,
+                const train::PlanOptions& options,
+                const Context& context) {
+  std::error_code none;
+  if (!typed.force && std::filesystem::exists(typed.output, none)) {
+    throw Error(fmt::format("'{}' exists; --force overwrites it", typed.output));
+  }
+  const std::string page =
+      plan_page(plan, options, [&](std::string_view line) { context.progress(line); });
+  context.progress("");
+  std::ofstream file(typed.output, std::ios::binary);
+  file << page;
+  file.close();
+  if (!file) throw Error(fmt::format("cannot write '{}'", typed.output));
+}
+
+ExitCode run_plan(const PlanWords& typed, const Context& context) {
+  train::StepConfig config = step_config(typed.step);
+  const train::PlanOptions options = plan_options(typed.step);
+  if (typed.fits && !options.limit_bytes) {
+    throw UsageError("--fit: a limit is needed; add --limit, as --limit 24GiB");
+  }
+  PlanReport report{.is_fit = typed.fits, .is_auto = is_auto_checkpoint(typed.step)};
+  if (report.is_auto) {
+    if (!options.limit_bytes) {
+      throw UsageError("--checkpoint auto: a limit is needed; add --limit, as --limit 24GiB");
+    }
+    config.checkpoint = train::mildest_checkpoint(config, options);
+  }
+  if (typed.fits) {
+    context.progress("looking for the largest batch");
+    train::Fit found = train::fit(config, options);
+    context.progress("");
+    report.tried = found.tried;
+    report.plan = std::move(found.plan);
+    report.plan.seconds = found.seconds;
+  } else {
+    report.plan = train::plan(config, options);
+  }
+  if (!typed.output.empty()) {
+    write_page(typed, report.plan, options, context);
+    report.page = typed.output;
+  }
+  context.print(context.is_json ? plan_json(report) : draw_plan(report, context));
+  return report.plan.fits ? ExitCode::kDone : ExitCode::kBadNews;
+}
+
+RunFunction add_plan(CLI::App& app) {
+  auto typed = std::make_shared<PlanWords>();
+  add_step_options(app, typed->step);
+  app.add_flag("--fit", typed->fits, "the largest batch that fits --limit")->group("Options");
+  app.add_option("-o,--output", typed->output, "write an interactive page")
+      ->type_name("FILE.html")
+      ->group("Options");
+  app.add_flag("-f,--force", typed->force, "overwrite it where it exists")->group("Options");
+  return [typed](const Context& context) { return run_plan(*typed, context); };
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {.name = "plan",
+          .group = "Train",
+          .summary = "the memory of a training step, exact, before the run",
+          .examples =
+              "plan gpt2 --batch 16  the peak, when it is, and what for\n"
+              "plan gpt2 --fit --limit 24GiB  the largest batch for a card\n"
+              "plan resnet50 --checkpoint sqrt --amp bf16  with what saves memory\n"
+              "plan deepnet -o plan.html  a page with sliders for depth and batch",
+          .add = add_plan};
+}
+
+}  // namespace headroom::cli

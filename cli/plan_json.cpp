@@ -1,0 +1,43 @@
+// `headroom plan --json`: docs/format/plan.schema.json says what each field means.
+#include <nlohmann/json.hpp>
+
+#include "cli/json_values.h"
+#include "cli/plan.h"
+#include "cli/step_json.h"
+
+namespace headroom::cli {
+
+std::string plan_json(const PlanReport& report) {
+  const train::Plan& plan = report.plan;
+  nlohmann::ordered_json json;
+  json["schema"] = 1;
+  json["command"] = "plan";
+  add_step_json(plan.config, json);
+  json["parameters"] = plan.parameters;
+  json["limit"] = value_json(plan.limit_bytes);
+  json["peak_allocated"] = plan.peak_allocated;
+  json["peak_reserved"] = plan.peak_reserved;
+  json["categories"] = categories_json(plan.categories);
+  json["peak_phase"] = plan.peak_phase;
+  json["peak_layer"] = plan.peak_layer;
+  json["layers"] = nlohmann::json::array();
+  for (const train::LayerBytes& layer : plan.layers) {
+    json["layers"].push_back({{"name", layer.name},
+                              {"bytes", train::total(layer.categories)},
+                              {"categories", categories_json(layer.categories)}});
+  }
+  json["formulas"] = nlohmann::json::array();
+  for (const train::Formula& one : plan.formulas) {
+    json["formulas"].push_back({{"text", one.text}, {"bytes", one.bytes}, {"error", one.error}});
+  }
+  json["recompute_fraction"] = plan.recompute_fraction;
+  json["fits"] = plan.fits;
+  json["is_largest_batch"] = report.is_fit && plan.fits;
+  json["tried"] = report.tried;
+  json["shortage"] = plan.shortage;
+  json["seconds"] = plan.seconds;
+  json["page"] = report.page;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace headroom::cli

@@ -1,0 +1,15 @@
+// What `plan` and `train` draw alike.
+#pragma once
+
+#include <string>
+
+#include "headroom/report/terminal.h"
+#include "headroom/train/meter.h"
+
+namespace headroom::cli {
+
+// What the memory is for: a bar and its legend.
+[[nodiscard]] std::string draw_categories(const train::CategoryBytes& bytes,
+                                          const report::Terminal& terminal);
+
+}  // namespace headroom::cli

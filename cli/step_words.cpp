@@ -1,0 +1,157 @@
+#include "cli/step_words.h"
+
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+
+namespace headroom::cli {
+namespace {
+
+constexpr const char* kStepGroup = "The step";
+
+std::string model_help() {
+  std::string out = "which model:";
+  for (const train::ModelInfo& info : train::models()) out += fmt::format(" {}", info.name);
+  return out;
+}
+
+// What the library refuses was typed wrong here.
+template <class F>
+auto typed_right(F&& f) {
+  try {
+    return f();
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+std::string settings_of(const std::string& policy) {
+  if (policy == "pytorch" || policy == "caching" || policy == "pytorch:default") return {};
+  constexpr std::string_view kPrefix = "pytorch:";
+  if (policy.starts_with(kPrefix)) return policy.substr(kPrefix.size());
+  throw UsageError(
+      fmt::format("--policy: '{}' is none of pytorch and pytorch:CONF, such as "
+                  "pytorch:expandable_segments:True",
+                  policy));
+}
+
+}  // namespace
+
+void add_step_options(CLI::App& app, StepWords& words) {
+  const auto option = [&app](const char* name, auto& value, const char* type, const char* help) {
+    app.add_option(name, value, help)->type_name(type)->group(kStepGroup);
+  };
+  app.add_option("model", words.model, model_help())
+      ->type_name("MODEL")
+      ->required()
+      ->group("Options");
+  option("--batch", words.batch, "N", "examples of a step; else the model's own");
+  option("--seq", words.seq, "N", "tokens of an example");
+  option("--depth", words.depth, "N", "blocks of the model");
+  option("--width", words.width, "N", "features of the model");
+  option(
+      "--optimizer", words.optimizer, "NAME", "sgd, momentum, adam or adamw; else the model's own");
+  option("--lr", words.lr, "X", "the learning rate; else the optimiser's own");
+  option(
+      "--dtype,--amp", words.precision, "TYPE", "f32, f64; bf16 or f16: autocast over f32 weights");
+  option("--checkpoint",
+         words.checkpoint,
+         "MODE",
+         "what the backward computes again: none, sqrt, all; auto: the mildest that fits");
+  option("--accumulate", words.accumulate, "N", "cut the batch into so many micro-batches");
+  option("--seed", words.seed, "N", "of weights and examples");
+  option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
+  option("--policy", words.policy, "POLICY", "the allocator: pytorch or pytorch:CONF");
+}
+
+bool is_auto_checkpoint(const StepWords& words) { return words.checkpoint == "auto"; }
+
+train::StepConfig step_config(const StepWords& words) {
+  return typed_right([&words] {
+    if (words.batch && *words.batch < 1) {
+      throw InvalidArgument(
+          fmt::format("a batch of {} is not possible; 1 or more is", *words.batch));
+    }
+    train::StepConfig config{.model = {.name = words.model,
+                                       .depth = words.depth,
+                                       .width = words.width,
+                                       .seq = words.seq},
+                             .batch = words.batch.value_or(0),
+                             .accumulate = words.accumulate.value_or(1),
+                             .optimizer = words.optimizer,
+                             .lr = words.lr,
+                             .seed = words.seed};
+    if (!words.precision.empty()) config.precision = train::parse_precision(words.precision);
+    if (!is_auto_checkpoint(words)) {
+      config.checkpoint = train::parse_checkpoint(words.checkpoint);
+    }
+    config = train::resolved(config);
+    (void)train::check_model(config.model);
+    return config;
+  });
+}
+
+train::PlanOptions plan_options(const StepWords& words) {
+  train::PlanOptions options{.settings = settings_of(words.policy)};
+  typed_right([&options] { return train::parse_settings(options.settings); });
+  if (words.limit.empty()) return options;
+  const auto size = parse_bytes(words.limit);
+  if (!size) throw UsageError(fmt::format("--limit: {}", size.error()));
+  options.limit_bytes = *size;
+  return options;
+}
+
+std::string as_typed(const train::StepConfig& config) {
+  const train::ModelInfo& info = train::find_model(config.model.name);
+  std::string out = config.model.name;
+  const auto add = [&out](const char* name, std::optional<std::int64_t> value) {
+    if (value) out += fmt::format(" {} {}", name, *value);
+  };
+  add("--depth", config.model.depth);
+  add("--width", config.model.width);
+  add("--seq", config.model.seq);
+  if (config.batch != info.batch) add("--batch", config.batch);
+  if (config.accumulate != 1) add("--accumulate", config.accumulate);
+  if (config.optimizer != info.optimizer) out += " --optimizer " + config.optimizer;
+  if (config.precision != train::Precision::kF32) {
+    out += fmt::format(" --dtype {}", to_string(config.precision));
+  }
+  if (config.checkpoint != train::CheckpointMode::kNone) {
+    out += fmt::format(" --checkpoint {}", to_string(config.checkpoint));
+  }
+  return out;
+}
+
+std::string in_words(const train::StepConfig& config) {
+  std::string out = fmt::format("batch {}", config.batch);
+  if (config.accumulate > 1) out += fmt::format(" in {} micro-batches", config.accumulate);
+  out += fmt::format(", {}, {}", config.optimizer, to_string(config.precision));
+  if (config.checkpoint != train::CheckpointMode::kNone) {
+    out += fmt::format(", checkpointing {}", to_string(config.checkpoint));
+  }
+  return out;
+}
+
+std::string category_name(memory::Category category) {
+  switch (category) {
+    case memory::Category::kParameter:
+      return "parameters";
+    case memory::Category::kGradient:
+      return "gradients";
+    case memory::Category::kOptimizerState:
+      return "optimizer";
+    case memory::Category::kActivation:
+      return "activations";
+    case memory::Category::kWorkspace:
+      return "workspace";
+    case memory::Category::kData:
+      return "data";
+    default:
+      return "other";
+  }
+}
+
+}  // namespace headroom::cli

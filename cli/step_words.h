@@ -1,0 +1,46 @@
+// The words of a training step on the command line, the same for `plan` and `train`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "headroom/train/plan.h"
+
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+struct StepWords {
+  std::string model{};
+  std::optional<std::int64_t> batch{};
+  std::optional<std::int64_t> depth{};
+  std::optional<std::int64_t> width{};
+  std::optional<std::int64_t> seq{};
+  std::optional<std::int64_t> accumulate{};
+  std::optional<double> lr{};
+  std::uint64_t seed = 0;
+  std::string optimizer{};
+  std::string precision{};
+  std::string checkpoint = "none";
+  std::string limit{};
+  std::string policy = "pytorch";
+};
+
+void add_step_options(CLI::App& app, StepWords& words);
+
+// What was asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
+[[nodiscard]] train::StepConfig step_config(const StepWords& words);
+[[nodiscard]] bool is_auto_checkpoint(const StepWords& words);
+// The limit, and the settings of `--policy pytorch:CONF`.
+[[nodiscard]] train::PlanOptions plan_options(const StepWords& words);
+
+// `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.
+[[nodiscard]] std::string as_typed(const train::StepConfig& config);
+// "batch 8 in 2 micro-batches, adamw, f32, no checkpointing".
+[[nodiscard]] std::string in_words(const train::StepConfig& config);
+
+// "activation": the categories as people call them.
+[[nodiscard]] std::string category_name(memory::Category category);
+
+}  // namespace headroom::cli

@@ -1,0 +1,209 @@
+#include "cli/train.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/meta/meta_device.h"
+#include "headroom/device/registry.h"
+#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/report/bar.h"
+#include "headroom/trace/history.h"
+#include "headroom/train/data_files.h"
+#include "headroom/train/retry.h"
+
+#include "cli/commands.h"
+#include "cli/step_words.h"
+
+namespace headroom::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Peaks are those of the first steps: the same blocks come and go in all.
+constexpr std::int64_t kPlannedSteps = 3;
+
+struct TrainWords {
+  StepWords step{};
+  std::string device = "cpu";
+  std::int64_t steps = 20;
+  bool retries = false;
+  std::string record{};
+  std::string data{};
+  bool force = false;
+};
+
+// A device by name; meta is one without memory, of our own.
+device::Device& find_train_device(const std::string& name, std::unique_ptr<device::Device>& own) {
+  if (name == "meta") {
+    own = device::MetaDevice::create({.capacity_bytes = 16_TiB, .profile = device::cpu_profile()});
+    return *own;
+  }
+  const auto found = device::registry().find(name);
+  if (!found) throw UsageError(fmt::format("--device: {}; meta is there always", found.error()));
+  if ((*found)->id().kind == device::DeviceKind::kCuda) {
+    throw UsageError("--device: ops run on cpu and meta so far, not on " + name);
+  }
+  return **found;
+}
+
+std::string live_line(const train::StepRunner& runner,
+                      const TrainReport& report,
+                      const report::Terminal& terminal) {
+  const memory::Statistics now = runner.allocator().statistics();
+  const auto size = [](const memory::Stat& stat) {
+    return format_bytes(static_cast<std::uint64_t>(stat.current));
+  };
+  const double done = static_cast<double>(report.losses.size()) / static_cast<double>(report.steps);
+  return fmt::format("[{}] {}/{}  loss {:.4f}  allocated {}  peak {}  reserved {}  {:.0f} ms",
+                     report::bar(done, 16, report::Tone::kPlain, terminal),
+                     report.losses.size(),
+                     report.steps,
+                     report.losses.back(),
+                     size(now.allocated_bytes.all),
+                     format_bytes(static_cast<std::uint64_t>(now.allocated_bytes.all.peak)),
+                     size(now.reserved_bytes.all),
+                     report.step_ms.back());
+}
+
+void run_steps(train::StepRunner& runner,
+               const TrainWords& typed,
+               TrainReport& report,
+               const Context& context) {
+  for (std::int64_t i = 0; i < typed.steps; ++i) {
+    const auto begin = Clock::now();
+    const train::StepResult result =
+        typed.retries ? train::with_retry(runner, report.told) : runner.step();
+    report.losses.push_back(result.loss);
+    report.step_ms.push_back(
+        std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    context.progress(live_line(runner, report, context.err));
+  }
+}
+
+std::unique_ptr<trace::History> start_recording(const TrainWords& typed,
+                                                memory::Allocator& allocator) {
+  if (typed.record.empty()) return nullptr;
+  std::error_code none;
+  if (!typed.force && std::filesystem::exists(typed.record, none)) {
+    throw Error(fmt::format("'{}' exists; --force overwrites it", typed.record));
+  }
+  auto history = std::make_unique<trace::History>(
+      trace::HistoryOptions{.file = typed.record, .overwrite = typed.force});
+  history->attach(allocator);
+  return history;
+}
+
+// What is measured at the end, whether or not memory ran out on the way.
+void read_peaks(const memory::Allocator& allocator,
+                const train::Plan& planned,
+                const train::Meter* meter,
+                TrainReport& report) {
+  const memory::Statistics statistics = allocator.statistics();
+  report.peak_allocated = static_cast<std::uint64_t>(statistics.allocated_bytes.all.peak);
+  report.peak_reserved = static_cast<std::uint64_t>(statistics.reserved_bytes.all.peak);
+  report.planned_allocated = planned.peak_allocated;
+  report.planned_reserved = planned.peak_reserved;
+  // A recording has the allocator's one sink; the plan is the same to the byte.
+  report.categories = meter != nullptr ? meter->peak().categories : planned.categories;
+}
+
+// Fills in the report; when memory runs out that is in it.
+void train_on(memory::CachingAllocator& allocator,
+              const TrainWords& typed,
+              const train::Plan& planned,
+              TrainReport& report,
+              const Context& context) {
+  std::unique_ptr<train::Meter> meter;
+  if (typed.record.empty()) meter = std::make_unique<train::Meter>(allocator);
+  const std::unique_ptr<trace::History> history = start_recording(typed, allocator);
+  try {
+    std::unique_ptr<train::Examples> examples;
+    if (!typed.data.empty()) {
+      examples = train::file_examples(
+          typed.data, train::check_model(report.config.model), report.config.seed);
+    }
+    train::StepRunner runner(report.config, allocator, std::move(examples));
+    run_steps(runner, typed, report, context);
+    report.micro_batch = runner.micro_batch();
+    report.account = allocator.account();
+  } catch (const memory::OutOfMemory& error) {
+    report.shortage = error.what();
+  }
+  context.progress("");
+  read_peaks(allocator, planned, meter.get(), report);
+  if (history) {
+    if (const auto done = history->stop(); !done) throw Error(to_string(done.error()));
+    report.record = typed.record;
+  }
+}
+
+ExitCode run_train(const TrainWords& typed, const Context& context) {
+  train::StepConfig config = step_config(typed.step);
+  train::PlanOptions options = plan_options(typed.step);
+  if (typed.steps < 1) {
+    throw UsageError(fmt::format("{} steps are not possible; 1 or more are", typed.steps));
+  }
+  std::unique_ptr<device::Device> own;
+  device::Device& device = find_train_device(typed.device, own);
+  if (is_auto_checkpoint(typed.step)) {
+    train::PlanOptions bounded = options;
+    if (!bounded.limit_bytes) bounded.limit_bytes = device.properties().total_bytes;
+    config.checkpoint = train::mildest_checkpoint(config, bounded);
+  }
+  options.steps = static_cast<int>(std::min(typed.steps, kPlannedSteps));
+  options.has_formulas = false;
+  const train::Plan planned = train::plan(config, options);
+  TrainReport report{.config = config,
+                     .device = to_string(device.id()),
+                     .parameters = planned.parameters,
+                     .steps = typed.steps,
+                     .is_auto = is_auto_checkpoint(typed.step),
+                     .limit_bytes = options.limit_bytes};
+  memory::CachingAllocator allocator(device, {.config = train::parse_settings(options.settings)});
+  allocator.set_limit(options.limit_bytes);
+  train_on(allocator, typed, planned, report, context);
+  context.print(context.is_json ? train_json(report) : draw_train(report, context));
+  return report.fits() ? ExitCode::kDone : ExitCode::kBadNews;
+}
+
+RunFunction add_train(CLI::App& app) {
+  constexpr const char* kGroup = "Options";
+  auto typed = std::make_shared<TrainWords>();
+  add_step_options(app, typed->step);
+  app.add_option("--device", typed->device, "where: cpu or meta")
+      ->type_name("DEVICE")
+      ->group(kGroup);
+  app.add_option("--steps", typed->steps, "how many (20)")->type_name("N")->group(kGroup);
+  app.add_flag("--retry", typed->retries, "when memory runs out, shrink the micro-batch and go on")
+      ->group(kGroup);
+  app.add_option("--data", typed->data, "bytes for a language model, or IDX images for mlp")
+      ->type_name("FILE")
+      ->group(kGroup);
+  app.add_option("--record", typed->record, "write every allocation to a recording")
+      ->type_name("FILE.hrt")
+      ->group(kGroup);
+  app.add_flag("-f,--force", typed->force, "overwrite it where it exists")->group(kGroup);
+  return [typed](const Context& context) { return run_train(*typed, context); };
+}
+
+}  // namespace
+
+Command train_command() {
+  return {.name = "train",
+          .group = "Train",
+          .summary = "train a model, inside a limit, with its account",
+          .examples =
+              "train gpt2-tiny --steps 50  watch the loss fall, and the memory\n"
+              "train deepnet --limit 300MiB --checkpoint auto  inside a limit\n"
+              "train deepnet --limit 200MiB --retry  smaller pieces when memory runs out\n"
+              "train gpt2-tiny --record run.hrt  then: info run.hrt",
+          .add = add_train};
+}
+
+}  // namespace headroom::cli

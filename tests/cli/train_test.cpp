@@ -1,0 +1,235 @@
+// `headroom plan` and `headroom train` from outside: text, JSON, the page, and what is refused.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/json_schema.h"
+#include "tests/support/process.h"
+
+namespace headroom::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+using headroom::testing::ProcessResult;
+using headroom::testing::schema_mismatches;
+
+ProcessResult headroom_with(const std::vector<std::string>& arguments) {
+  return headroom::testing::run_process({.program = HEADROOM_BINARY, .arguments = arguments});
+}
+
+nlohmann::json json_of(std::vector<std::string> arguments, int wanted_exit = 0) {
+  std::ifstream schema(HEADROOM_SOURCE_DIR "/docs/format/" + arguments.front() + ".schema.json");
+  arguments.emplace_back("--json");
+  const ProcessResult result = headroom_with(arguments);
+  EXPECT_EQ(result.exit_code, wanted_exit) << result.err;
+  const auto json = nlohmann::json::parse(result.out, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << result.out;
+  EXPECT_THAT(schema_mismatches(nlohmann::json::parse(schema), json), IsEmpty());
+  return json;
+}
+
+TEST(PlanCommand, AnswersInJsonWithCategoriesThatAddUp) {
+  const auto json = json_of({"plan", "gpt2", "--batch", "4", "--limit", "24GiB"});
+  std::uint64_t sum = 0;
+  for (const auto& [name, bytes] : json["categories"].items()) sum += bytes.get<std::uint64_t>();
+  EXPECT_EQ(sum, json["peak_allocated"]);
+  EXPECT_EQ(json["fits"], true);
+  EXPECT_EQ(json["parameters"], 124'439'808);
+  EXPECT_EQ(json["peak_phase"], "backward");
+}
+
+TEST(PlanCommand, FindsTheLargestBatch) {
+  const auto json = json_of({"plan", "deepnet", "--fit", "--limit", "300MiB"});
+  EXPECT_EQ(json["is_largest_batch"], true);
+  EXPECT_LE(json["peak_reserved"], 300U << 20U);
+  const auto more = json_of({"plan",
+                             "deepnet",
+                             "--limit",
+                             "300MiB",
+                             "--batch",
+                             std::to_string(json["batch"].get<int>() + 1)},
+                            3);
+  EXPECT_EQ(more["fits"], false);
+}
+
+TEST(PlanCommand, ChoosesTheMildestCheckpointing) {
+  const auto json =
+      json_of({"plan", "deepnet", "--batch", "4096", "--checkpoint", "auto", "--limit", "500MiB"});
+  EXPECT_EQ(json["checkpoint"], "sqrt");
+  EXPECT_GT(json["recompute_fraction"], 0.3);
+}
+
+TEST(PlanCommand, DrawsWhatItKnows) {
+  const ProcessResult result = headroom_with({"plan", "deepnet", "--optimizer", "adam"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* text : {"peak allocated",
+                           "peak reserved",
+                           "parameters",
+                           "forward",
+                           "backward",
+                           "16 P + B L a",
+                           "Next: "}) {
+    EXPECT_THAT(result.out, HasSubstr(text));
+  }
+}
+
+TEST(PlanCommand, WritesAPageThatAsksNobodyForAnything) {
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-plan-test.html";
+  fs::remove(path);
+  const std::vector<std::string> arguments{
+      "plan", "mlp", "--depth", "2", "--batch", "8", "-o", path.string()};
+  EXPECT_EQ(headroom_with(arguments).exit_code, 0);
+  std::stringstream page;
+  page << std::ifstream(path).rdbuf();
+  EXPECT_THAT(page.str(), HasSubstr("<title>headroom plan: mlp</title>"));
+  EXPECT_THAT(page.str(), Not(HasSubstr("@DATA@")));
+  EXPECT_THAT(page.str(), Not(HasSubstr("src=")));
+  EXPECT_THAT(page.str(), Not(HasSubstr("https://")));
+  EXPECT_LT(page.str().size(), 2U << 20U);
+  EXPECT_THAT(headroom_with(arguments).err, HasSubstr("exists; --force overwrites it"));
+  fs::remove(path);
+}
+
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const std::size_t at = text.find(begin);
+  if (at == std::string::npos) return {};
+  return text.substr(at + begin.size(), text.find(end, at + begin.size()) - at - begin.size());
+}
+
+TEST(PlanPage, FollowsItsSlidersInChromiumWithoutANetwork) {
+  const std::string browser = "/usr/bin/chromium";
+  if (!fs::exists(browser)) GTEST_SKIP() << "there is no " << browser << " to open the page with";
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-plan-page-test.html";
+  fs::remove(path);
+  ASSERT_EQ(headroom_with({"plan", "deepnet", "--depth", "4", "-o", path.string()}).exit_code, 0);
+  const auto opened_at = [&](const std::string& hash) {
+    return headroom::testing::run_process(
+               {.program = browser,
+                .arguments = {"--headless",
+                              "--no-sandbox",
+                              "--disable-gpu",
+                              "--user-data-dir=" + path.string() + ".profile",
+                              "--dump-dom",
+                              "file://" + path.string() + hash}})
+        .out;
+  };
+  const std::string start = opened_at("");
+  const std::string moved = opened_at("#batch=6&checkpoint=2&limit=1");
+  const std::string peak = R"(<b id="peak">)";
+  const std::string curve = R"(<path d=")";
+  EXPECT_THAT(between(start, peak, "<"), HasSubstr("iB"));
+  EXPECT_NE(between(start, peak, "<"), between(moved, peak, "<"));
+  EXPECT_NE(between(start, curve, "\""), between(moved, curve, "\""));
+  EXPECT_EQ(between(start, R"(<b id="batch-value">)", "<"), "128");
+  EXPECT_EQ(between(moved, R"(<b id="batch-value">)", "<"), "1024");
+  EXPECT_EQ(between(moved, R"(<b id="verdict" class="good">)", "<"), "fits");
+  for (const std::string& page : {start, moved})
+    EXPECT_THAT(page, HasSubstr("data-requests=\"0\""));
+  fs::remove(path);
+  fs::remove_all(path.string() + ".profile");
+}
+
+TEST(TrainCommand, MeasuresWhatWasPlannedAndLearns) {
+  const auto json = json_of(
+      {"train", "gpt2-tiny", "--seq", "16", "--steps", "30", "--lr", "0.003", "--device", "cpu"});
+  EXPECT_EQ(json["peak_allocated"], json["planned_allocated"]);
+  EXPECT_EQ(json["peak_reserved"], json["planned_reserved"]);
+  ASSERT_EQ(json["losses"].size(), 30U);
+  EXPECT_LT(json["losses"].back(), 0.8 * json["losses"].front().get<double>());
+  EXPECT_EQ(json["device"], "cpu:0");
+}
+
+TEST(TrainCommand, OnMetaHasTheSamePeaksAndNoLosses) {
+  const auto json =
+      json_of({"train", "resnet50", "--batch", "2", "--steps", "2", "--device", "meta"});
+  EXPECT_EQ(json["peak_allocated"], json["planned_allocated"]);
+  EXPECT_TRUE(json["losses"][0].is_null());
+}
+
+TEST(TrainCommand, UnderALimitReportsOrRetries) {
+  const std::vector<std::string> run{"train",
+                                     "deepnet",
+                                     "--width",
+                                     "64",
+                                     "--depth",
+                                     "8",
+                                     "--batch",
+                                     "4096",
+                                     "--steps",
+                                     "2",
+                                     "--limit",
+                                     "20MiB"};
+  const ProcessResult failed = headroom_with(run);
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_THAT(failed.out, HasSubstr("Out of memory."));
+  EXPECT_THAT(failed.out, HasSubstr("--checkpoint auto"));
+  std::vector<std::string> retried = run;
+  retried.emplace_back("--retry");
+  const auto json = json_of(retried);
+  EXPECT_LT(json["micro_batch"], 4096);
+  EXPECT_FALSE(json["retries"].empty());
+  EXPECT_LE(json["peak_reserved"], 20U << 20U);
+}
+
+TEST(TrainCommand, RecordsWhatInfoReads) {
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-train-test.hrt";
+  fs::remove(path);
+  EXPECT_EQ(
+      headroom_with({"train", "simplenn", "--steps", "3", "--record", path.string()}).exit_code, 0);
+  const ProcessResult info = headroom_with({"info", path.string(), "--json"});
+  EXPECT_EQ(info.exit_code, 0);
+  EXPECT_GT(nlohmann::json::parse(info.out)["allocs"], 10);
+  fs::remove(path);
+}
+
+TEST(TrainCommand, ReadsBytesFromAFile) {
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-train-test.txt";
+  std::ofstream(path) << std::string(500, 'a') + std::string(500, 'b');
+  const auto json = json_of({"train", "gpt2-tiny", "--seq", "16", "--data", path.string()});
+  EXPECT_LT(json["losses"].back(), json["losses"].front());
+  const ProcessResult wrong = headroom_with({"train", "mlp", "--data", path.string()});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("its name has no 'images'"));
+  fs::remove(path);
+}
+
+struct BadStep {
+  std::vector<std::string> arguments;
+  int exit_code;
+  const char* message;
+};
+
+TEST(TrainAndPlan, SayWhatIsWrongAndWhatWouldBeValid) {
+  const BadStep cases[] = {
+      {{"plan", "gtp2"}, 2, "there is no model 'gtp2'; did you mean 'gpt2'?"},
+      {{"train", "resnet"}, 2, "there is no model 'resnet'; did you mean 'resnet18'?"},
+      {{"train", "mlp", "--batch", "0"}, 2, "a batch of 0 is not possible; 1 or more is"},
+      {{"train", "mlp", "--steps", "0"}, 2, "0 steps are not possible; 1 or more are"},
+      {{"plan", "mlp", "--checkpoint", "some"}, 2, "there is no checkpoint mode 'some'"},
+      {{"plan", "mlp", "--dtype", "f8"}, 2, "there is no precision 'f8'"},
+      {{"plan", "mlp", "--optimizer", "lion"}, 2, "there is no optimizer 'lion'; there are: sgd"},
+      {{"plan", "mlp", "--fit"}, 2, "--fit: a limit is needed"},
+      {{"plan", "mlp", "--limit", "20MB"}, 2, "--limit: "},
+      {{"train", "mlp", "--device", "tpu"}, 2, "--device: "},
+      {{"train", "mlp", "--policy", "best"}, 2, "--policy: 'best' is none of"},
+      {{"train", "mlp", "--policy", "pytorch:best:1"}, 2, "allocator settings: "},
+      {{"train", "mlp", "--limit", "1"}, 3, ""},
+      {{"plan", "mlp", "--limit", "1B"}, 3, ""}};
+  for (const BadStep& bad : cases) {
+    const ProcessResult result = headroom_with(bad.arguments);
+    EXPECT_EQ(result.exit_code, bad.exit_code) << bad.arguments[1] << result.err;
+    EXPECT_THAT(result.err, HasSubstr(bad.message));
+  }
+}
+
+}  // namespace
+}  // namespace headroom::cli
