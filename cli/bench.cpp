@@ -1,6 +1,9 @@
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +19,7 @@
 #include "cli/bench_trace.h"
 #include "cli/bench_train.h"
 #include "cli/bench_views.h"
+#include "cli/claims.h"
 #include "cli/commands.h"
 
 namespace headroom::cli {
@@ -30,7 +34,29 @@ struct BenchQuestion {
   OpsBenchOptions ops{};
   TraceBenchOptions trace{};
   std::vector<std::string> recordings{};
+  std::string output{};  // of claims; none is standard output
+  bool force = false;
 };
+
+ExitCode run_claims(const BenchQuestion& question, const Context& context) {
+  std::error_code none;
+  if (!question.force && !question.output.empty() &&
+      std::filesystem::exists(question.output, none)) {
+    throw Error(fmt::format("'{}' exists; --force overwrites it", question.output));
+  }
+  const std::vector<Claim> claims = measure_claims(context);
+  const std::string text = context.is_json ? claims_json(claims) : claims_document(claims);
+  if (question.output.empty()) {
+    context.print(text);
+    return ExitCode::kDone;
+  }
+  std::ofstream out(question.output, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw Error(fmt::format("'{}' could not be written", question.output));
+  context.say(fmt::format("{} claims in {}", claims.size(), question.output));
+  return ExitCode::kDone;
+}
 
 ExitCode run_alloc(const BenchQuestion& question,
                    const Context& context,
@@ -96,6 +122,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
     throw UsageError(
         fmt::format("bench {} reads no recordings; did you mean bench replay?", question.what));
   }
+  if (question.what == "claims") return run_claims(question, context);
   if (question.what == "device") return run_device(question, context, progress);
   if (question.what == "train") {
     const TrainBench bench = bench_train(question.rounds, progress);
@@ -108,9 +135,10 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
 
 RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option(
-         "what", question->what, "What to measure: alloc, device, ops, replay, trace or train")
-      ->check(CLI::IsMember({"alloc", "device", "ops", "replay", "trace", "train"}));
+  app.add_option("what",
+                 question->what,
+                 "What to measure: alloc, claims, device, ops, replay, trace or train")
+      ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace", "train"}));
   app.add_option("recordings", question->recordings, "replay, trace: these; else the samples")
       ->type_name("FILE");
   app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
@@ -141,6 +169,9 @@ RunFunction add_bench(CLI::App& app) {
       ->type_name("SIZE");
   app.add_option("--filter", question->ops.filter, "ops: only those with this in \"group: name\"")
       ->type_name("TEXT");
+  app.add_option("-o,--output", question->output, "claims: where to write the page")
+      ->type_name("FILE");
+  app.add_flag("-f,--force", question->force, "claims: overwrite it where it exists");
   app.add_option("--file", question->trace.file, "trace: a snapshot to read")->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };
 }
@@ -155,6 +186,7 @@ Command bench_command() {
               "bench alloc  our allocators beside malloc and mimalloc\n"
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script\n"
+              "bench claims  what is said about GPU memory, measured, as docs/guide/claims.md\n"
               "bench device  what each call of the device costs, idle and busy\n"
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
               "bench replay  the sample recordings, under each policy\n"

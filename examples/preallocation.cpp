@@ -46,11 +46,21 @@ void with_reserve() {
               static_cast<long long>(allocator().statistics().num_device_alloc - calls));
 }
 
+// The first snippet sets this "to a very large number": nothing here is larger, so nothing changes.
+void with_settings() {
+  set_allocator_settings("max_split_size_mb:512");
+  const Operations operations;
+  show("max_split_size_mb:512, operations");
+  set_allocator_settings("");
+}
+
 }  // namespace
 
 int main() {
   device::registry().add(device::MetaDevice::create({.capacity_bytes = 12_GiB}));
   set_device("meta:0");
+  with_settings();
+  empty_cache();
   with_a_dummy();
   empty_cache();
   with_reserve();

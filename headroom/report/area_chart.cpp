@@ -56,7 +56,7 @@ class LinePainter {
 };
 
 double highest_of(const AreaChart& chart) {
-  double highest = 0;
+  double highest = chart.highest;
   for (const double value : chart.front) highest = std::max(highest, value);
   for (const double value : chart.back) highest = std::max(highest, value);
   return highest;

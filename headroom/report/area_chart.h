@@ -19,6 +19,7 @@ struct AreaChart {
   std::string top_label{};      // of the highest value, at the axis
   std::string bottom_label{};   // of zero
   int height = 8;               // lines
+  double highest = 0;           // the least that the scale goes to: one for several charts
 };
 
 // Lines, ended, with the axis on the left; as wide as the labels, two columns and the values. The

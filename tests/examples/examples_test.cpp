@@ -72,6 +72,8 @@ TEST(Examples, RecordHistoryNamesWhatIsLiveAtThePeak) {
 
 TEST(Examples, PreallocationGivesPyTorchsBytes) {
   const std::string out = output_of("preallocation");
+  EXPECT_EQ(line(out, "max_split_size_mb:512, operations"),
+            "allocated 45,555,200 reserved 54,525,952");
   EXPECT_EQ(line(out, "dummy tensor of 10 GiB"),
             "allocated 10,737,418,240 reserved 10,737,418,240");
   EXPECT_EQ(line(out, "operations"), "allocated 10,782,973,440 reserved 10,791,944,192");
@@ -192,6 +194,105 @@ TEST(Examples, TrainingMemoryAddsUp) {
   EXPECT_EQ(line(out, "  gradient"), "25.3 MB");
   EXPECT_EQ(line(out, "total += loss"), "21.0 MB kept after 4 steps");
   EXPECT_THAT(out, HasSubstr("total += loss.detach()    0.0 MB kept after 4 steps\n"));
+}
+
+// PyTorch's peaks without its workspaces (66 MiB): 84.8 twice, 2190.6, 917.6, 7118.3 and 2898.8.
+TEST(Examples, CheckpointingSavesWhereActivationsAreMost) {
+  EXPECT_EQ(output_of("checkpointing"),
+            "DeepNet(512, 20), batch 128\n"
+            "Checkpoint=false  kept by forward   15.7 MB   peak=84.8 MB\n"
+            "Checkpoint=true   kept by forward    5.2 MB   peak=84.8 MB\n"
+            "DeepNet(512, 20), batch 16384\n"
+            "Checkpoint=false  kept by forward 2013.3 MB   peak=2123.5 MB\n"
+            "Checkpoint=true   kept by forward  671.1 MB   peak=850.5 MB\n"
+            "DeepNet(1024, 64), batch 8192\n"
+            "Checkpoint=false  kept by forward 6442.5 MB   peak=7051.2 MB\n"
+            "Checkpoint=true   kept by forward 2147.5 MB   peak=2831.7 MB\n");
+}
+
+TEST(Examples, MixedPrecisionSavesAtALargeBatchAndCostsAtASmallOne) {
+  const std::string out = output_of("mixed_precision");
+  EXPECT_EQ(line(out, "batch   128  f32"), "forward keeps 14.75MiB peak 80.66MiB");
+  EXPECT_EQ(line(out, "batch   128  bf16"), "forward keeps 27MiB peak 81.65MiB");
+  EXPECT_EQ(line(out, "batch 16384  f32"), "forward keeps 1.84GiB peak 1.95GiB");
+  EXPECT_EQ(line(out, "batch 16384  bf16"), "forward keeps 979.5MiB peak 1.12GiB");
+  EXPECT_THAT(line(out, "f16 with a scaler"), MatchesRegex("loss 2.16[67].* 2.16[56].* 2.164.*"));
+}
+
+TEST(Examples, OutOfMemoryIsReportedAndEachFixMeasured) {
+  const std::string out = output_of("out_of_memory");
+  EXPECT_THAT(line(out, "2. the peak, without a limit"),
+              HasSubstr("peak allocated 47.08MiB, reserved 72MiB"));
+  EXPECT_EQ(line(out, "3. with a limit"), "out of memory");
+  EXPECT_THAT(out, HasSubstr("  live: activation  "));
+  EXPECT_EQ(line(out, "   fix 1: empty the cache"), "out of memory");
+  for (const auto& [fix, peak] : {std::pair("2: checkpoint", "29.08MiB, reserved 52MiB"),
+                                  std::pair("3: mixed precision", "39.32MiB, reserved 52MiB"),
+                                  std::pair("4: accumulate", "22.34MiB, reserved 44MiB")}) {
+    EXPECT_THAT(line(out, std::string("   fix ") + fix),
+                HasSubstr(std::string("peak allocated ") + peak + ", loss 1.25"));
+  }
+}
+
+TEST(Examples, TrainingLoopPrintsWhatItsScriptPrints) {
+  const std::string out = output_of("training_loop");
+  EXPECT_THAT(line(out, "Initial"), HasSubstr("allocated 0.05 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After forward pass"), HasSubstr("allocated 0.06 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After backward and step"), HasSubstr("allocated 0.10 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After second iteration"), HasSubstr("allocated 0.12 MB cached 2.00 MB"));
+  EXPECT_THAT(line(out, "After empty_cache"), HasSubstr("allocated 0.12 MB cached 2.00 MB"));
+}
+
+TEST(Examples, MemoryManagementIsTheChapterInItsOrder) {
+  const std::string out = output_of("memory_management");
+  std::size_t from = 0;
+  for (const char* text : {"dropped:            allocated       0B   reserved    20MiB",
+                           "allocated 8MiB of 20MiB reserved, largest cached block 8MiB",
+                           "7 events",
+                           "x.add_(1).relu_().mul_(0.99): 0B more",
+                           "is a leaf that needs a gradient",
+                           "n = 100: k = 10,  20 activations instead of 100",
+                           "2181.4 MB estimated, 2207.5 MB measured (-1.2 %)",
+                           "After forward: 30.5 MB",
+                           "Peak memory: 53.7 MB",
+                           "Checkpoint=true: peak=84.8 MB",
+                           "Checkpoint=true: peak=850.5 MB",
+                           "a sample 8.192 MB, a batch of 128 1.05 GB"}) {
+    const std::size_t at = out.find(text, from);
+    EXPECT_NE(at, std::string::npos) << text << " is not there, or not in its place, in" << out;
+    from = at;
+  }
+}
+
+TEST(Examples, DataLoadingShowsThatEmptyingTheCacheGainsNothing) {
+  const std::string out = output_of("data_loading");
+  EXPECT_EQ(line(out, "  without empty_cache()"), "peak 6,997,504, 1 segments asked of the device");
+  EXPECT_EQ(line(out, "  with"), "peak 6,997,504, 40 segments asked of the device");
+  EXPECT_THAT(out, HasSubstr("Training completed with optimized data loading.\n"));
+  EXPECT_THAT(output_of("data_loading", {"--times"}), HasSubstr(" ms a batch\n"));
+}
+
+TEST(Examples, LossLeakSaysByHowManyBytesAStep) {
+  const std::string out = output_of("loss_leak");
+  const std::string flat = "0 in 1000 steps, 0 a step";
+  EXPECT_EQ(line(out, "training, total += loss.item()"), flat);
+  EXPECT_EQ(line(out, "training, total = total + loss"), flat);
+  EXPECT_EQ(line(out, "training, losses.push_back(loss)"), "512,000 in 1000 steps, 512 a step");
+  EXPECT_EQ(line(out, "evaluation, total += loss.item()"), flat);
+  EXPECT_EQ(line(out, "evaluation, total = total + loss"),
+            "15,872,000 in 1000 steps, 15,872 a step");
+  EXPECT_EQ(line(out, "the same with loss.detach()"), flat);
+  EXPECT_EQ(line(out, "the same under no_grad"), flat);
+}
+
+TEST(Examples, ModelParallelFitsTwoDevicesAndNotOne) {
+  const std::string out = output_of("model_parallel");
+  EXPECT_THAT(out, HasSubstr("on one device: shortage: the limit leaves"));
+  EXPECT_EQ(line(out, "on two"), "cpu:0 8.01MiB, peak 8.01MiB cpu:1 8.01MiB, peak 8.01MiB");
+  EXPECT_EQ(line(out, "after backward"),
+            "cpu:0 16.27MiB, peak 16.52MiB cpu:1 16.02MiB, peak 16.77MiB");
+  EXPECT_EQ(line(out, "after the step"),
+            "cpu:0 8.01MiB, peak 16.52MiB cpu:1 8.01MiB, peak 16.77MiB");
 }
 
 TEST(Examples, TheGuideRuns) {
