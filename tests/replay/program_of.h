@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "headroom/replay/program.h"
 
@@ -10,7 +11,8 @@
 
 namespace headroom::replay {
 
-inline const Program& program_of(const std::string& name) {
+inline const Program& program_of(std::string_view recording_name) {
+  const std::string name(recording_name);
   struct Compiled {
     trace::Trace trace{};
     Program program{};
