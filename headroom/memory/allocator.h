@@ -262,8 +262,8 @@ class Allocator {
   [[nodiscard]] Account account_for(const FailedRequest& request,
                                     std::unique_lock<Mutex>& lock,
                                     CoreAccount* core) const;
-  [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(
-      const FailedRequest& request, std::unique_lock<Mutex>& lock);
+  [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(const FailedRequest& request,
+                                                                    std::unique_lock<Mutex>& lock);
   void fold_peaks() noexcept;
 
   EventSink* sink_ = nullptr;

@@ -134,9 +134,7 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] internal::FreePosition search(const Request& request) const;
   [[nodiscard]] internal::FreePosition find_free_block(const Request& request);
   [[nodiscard]] Grown allocate_slowly(std::unique_lock<Mutex>& lock, const Request& request);
-  [[nodiscard]] Grown grow(std::unique_lock<Mutex>& lock,
-                           const Request& request,
-                           bool is_retry);
+  [[nodiscard]] Grown grow(std::unique_lock<Mutex>& lock, const Request& request, bool is_retry);
   [[nodiscard]] Grown take_segment(std::unique_lock<Mutex>& lock,
                                    std::uint64_t size_bytes,
                                    StreamId stream,
