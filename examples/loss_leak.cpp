@@ -50,7 +50,7 @@ int main() {
   const Tensor target = randint(0, 10, {64});
   const auto loss_of = [&] { return cross_entropy(model(data), target); };
   const auto train = [&] {
-    const Tensor loss = loss_of();
+    Tensor loss = loss_of();
     loss.backward();
     model.zero_grad();
     return loss;

@@ -38,6 +38,7 @@ void caching_allocator() {
 void fragmentation() {
   title("Fragmentation: 12 MiB are cached, and 12 MiB do not fit into them");
   std::vector<Tensor> pieces;
+  pieces.reserve(5);
   for (int i = 0; i < 5; ++i) pieces.push_back(empty({1024, 1024}));  // 4 MiB each, one segment
   pieces.erase(pieces.begin() + 3, pieces.end());
   pieces.erase(pieces.begin());  // the second and third stay
