@@ -27,8 +27,10 @@ Schedule Schedule::constant(double lr) {
 
 Schedule Schedule::step(double lr, std::int64_t every, double gamma) {
   check_steps("step", every);
-  return Schedule(
-      [=](std::int64_t step) { return lr * std::pow(gamma, static_cast<double>(step / every)); });
+  return Schedule([=](std::int64_t step) {
+    const std::int64_t drops = step / every;
+    return lr * std::pow(gamma, static_cast<double>(drops));
+  });
 }
 
 Schedule Schedule::cosine(double lr, std::int64_t steps, double floor) {
