@@ -84,14 +84,32 @@ ExitCode run_device(const BenchQuestion& question,
   return ExitCode::kDone;
 }
 
+void check_is_cpu(const BenchQuestion& question) {
+  if (question.device.empty() || question.device == "cpu") return;
+  throw UsageError(fmt::format("bench {} runs on cpu, not on {}", question.what, question.device));
+}
+
 ExitCode run_ops(const BenchQuestion& question, const Context& context, const Progress& progress) {
-  if (!question.device.empty() && question.device != "cpu") {
-    throw UsageError(fmt::format("bench ops runs on cpu, not on {}", question.device));
-  }
+  check_is_cpu(question);
   OpsBenchOptions options = question.ops;
   options.rounds = question.rounds;
   const OpsBench bench = bench_ops(options, progress);
+  if (bench.is_empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no op has '{}' in \"group: name\"; the groups are dispatch, matrices, "
+        "convolutions, attention and elements",
+        options.filter));
+  }
   context.print(context.is_json ? ops_bench_json(bench) : draw_ops_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_train(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  check_is_cpu(question);
+  const TrainBench bench = bench_train(question.rounds, progress);
+  context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
   return ExitCode::kDone;
 }
 
@@ -124,11 +142,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
   }
   if (question.what == "claims") return run_claims(question, context);
   if (question.what == "device") return run_device(question, context, progress);
-  if (question.what == "train") {
-    const TrainBench bench = bench_train(question.rounds, progress);
-    context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
-    return ExitCode::kDone;
-  }
+  if (question.what == "train") return run_train(question, context, progress);
   if (question.what == "ops") return run_ops(question, context, progress);
   return run_alloc(question, context, progress);
 }

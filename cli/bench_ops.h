@@ -45,6 +45,11 @@ struct OpsBench {
   std::vector<OpCost> attention{};
   std::vector<OpCost> elements{};
   std::vector<DispatchCost> dispatch{};
+
+  [[nodiscard]] bool is_empty() const {
+    return matrices.empty() && convolutions.empty() && attention.empty() && elements.empty() &&
+           dispatch.empty();
+  }
 };
 
 // On the cpu. Throws OutOfMemory when the device cannot hold the operands.

@@ -344,6 +344,18 @@ nlohmann::json measured_ops(const std::string& filter, const char* kind) {
   return json.at(kind);
 }
 
+TEST(CliBench, SaysWhatItCannotMeasure) {
+  for (const char* what : {"ops", "train"}) {
+    const ProcessResult done = run_bench({"bench", what, "--device", "cuda"});
+    EXPECT_EQ(done.exit_code, 2);
+    EXPECT_THAT(done.err, HasSubstr("runs on cpu, not on cuda"));
+  }
+  const ProcessResult none =
+      run_bench({"bench", "ops", "--filter", "nosuch", "--size", "16KiB", "--rounds", "1"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no op has 'nosuch'"));
+}
+
 TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {
   const std::vector<nlohmann::json> groups{
       measured_ops("matrices", "matrices"),

@@ -4,8 +4,9 @@
 // PyTorch's figures have the workspaces of its libraries in them, which have no part in a program's
 // need: 32 MiB for cuBLAS and 1 MiB for cuBLASLt in each thread that multiplies. The forward's
 // thread has both as of its first linear layer (33 MiB); the backward's thread has cuBLAS's (65 MiB
-// in all) and, once it has recomputed a forward, cuBLASLt's (66 MiB). What is left without them is,
-// step by step, the sum of the tensors that the program then holds.
+// in all) and, once it has recomputed a forward, cuBLASLt's (66 MiB): for good, so the larger nets,
+// which ran in the same process after the first checkpointed one, have it without checkpoints too.
+// What is left without them is, step by step, the sum of the tensors that the program then holds.
 #include <cstdint>
 #include <functional>
 #include <memory>
