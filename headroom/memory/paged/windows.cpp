@@ -9,7 +9,7 @@ namespace {
 
 // What a slot of a window costs, about in microseconds of the driver. Every page that holds nothing
 // now costs a little too, so that windows which begin and end in pages in use are preferred.
-constexpr std::uint64_t kEmptyPage = 1;
+constexpr std::uint64_t kEmptyPage = 64;
 constexpr std::uint64_t kMap = 32;
 constexpr std::uint64_t kUnmapAndMap = 52;
 // Addresses never used before are endless, but each page mapped there is one more mapping to keep.
