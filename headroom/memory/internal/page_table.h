@@ -45,8 +45,8 @@ struct Page {
 };
 
 struct PageSlot {
-  Page* page = nullptr;      // what is mapped here
-  std::uint64_t first = 0;   // the slot where that mapping begins
+  Page* page = nullptr;     // what is mapped here
+  std::uint64_t first = 0;  // the slot where that mapping begins
   // The clock of the last free here before the page went elsewhere: once the stream has passed
   // it, nobody uses the stale mapping.
   std::uint64_t idle_since = 0;

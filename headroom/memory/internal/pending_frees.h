@@ -68,8 +68,8 @@ class PendingFrees {
   // more. kNone when the device could not record one now.
   [[nodiscard]] device::EventId record(StreamId stream, bool* is_done) noexcept {
     const auto event = device_.record_event(stream);
-    *is_done = !event && (is_gone(event.error()) ||
-                          event.error() == device::StatusCode::kUnknownHandle);
+    *is_done =
+        !event && (is_gone(event.error()) || event.error() == device::StatusCode::kUnknownHandle);
     return event ? *event : device::EventId::kNone;
   }
 

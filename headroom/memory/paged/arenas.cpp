@@ -22,8 +22,11 @@ bool precedes_address(const Block* block, DeviceAddress address) noexcept {
 
 }  // namespace
 
-void PageStore::set_page_sizes(std::uint64_t small_bytes, std::uint64_t large_bytes) {
+void PageStore::set_page_sizes(std::uint64_t small_bytes,
+                               std::uint64_t large_bytes,
+                               std::uint64_t slab_bytes) {
   small_.page_bytes = small_bytes;
+  slab_.page_bytes = slab_bytes;
   large_.page_bytes = large_bytes;
   large_.span = large_bytes / small_bytes;
 }
@@ -49,7 +52,7 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   arena.kind = kind;
   arena.base = range->base;
   arena.size = range->size;
-  arena.slot_bytes = small_.page_bytes;
+  arena.slot_bytes = kind == ArenaKind::kSlab ? slab_.page_bytes : small_.page_bytes;
   arena.clock = &clock;
   arena.free = &arena.own_free;
   Block& all = blocks_.take();
@@ -97,7 +100,7 @@ DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
 }
 
 std::uint64_t PageStore::slab_range_bytes() const noexcept {
-  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), small_.page_bytes);
+  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), slab_.page_bytes);
 }
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
@@ -260,8 +263,8 @@ void PageStore::unback(Block& cover, PageArena& arena, SlotRange range) noexcept
 Block& PageStore::arrive(PageArena& arena, SlotRange range) noexcept {
   const DeviceAddress begin = arena.address_of(range.first);
   const DeviceAddress end = arena.address_of(range.last);
-  auto at = std::lower_bound(
-      arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
+  auto at =
+      std::lower_bound(arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
   Block* around = *--at;
   HEADROOM_ASSERT(around->address <= begin && around->address + around->size >= end,
                   "pages arrive where addresses are backed");
