@@ -18,6 +18,14 @@ set(HEADROOM_MEMORY_SOURCES
   internal/slab_cached.cpp
   internal/slab_heap.cpp
   internal/slab_inspect.cpp
+  paged/allocate.cpp
+  paged/arenas.cpp
+  paged/inspect.cpp
+  paged/paged_allocator.cpp
+  paged/pages.cpp
+  paged/release.cpp
+  paged/stitch.cpp
+  paged/windows.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp
   stats.cpp
@@ -33,6 +41,7 @@ set(HEADROOM_MEMORY_HEADERS
   event.h
   ../memory.h
   out_of_memory.h
+  paged/paged_allocator.h
   pmr.h
   parse_pytorch_message.h
   pytorch_message.h
