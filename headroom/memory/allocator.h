@@ -259,7 +259,8 @@ class Allocator {
   [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
 
   device::Device& device_;
-  mutable Mutex mutex_;
+  // Apart from what a thread reads that takes no lock.
+  alignas(64) mutable Mutex mutex_;
   // Mutable, as running_ is: to look at it is to fold what threads have counted.
   mutable Statistics stats_{};
 

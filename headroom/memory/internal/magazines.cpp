@@ -29,11 +29,9 @@ class HeapsOfThread {
     return nullptr;
   }
   void add(HeapOfThread entry) {
-    // Heaps that are gone since leave their entries to whoever comes next.
-    std::erase_if(entries_, [](const HeapOfThread& old) {
-      const std::lock_guard lock(old.link->mutex);
-      return old.link->heap == nullptr;
-    });
+    // Heaps that are gone since leave their entries to whoever comes next. Without their mutex:
+    // this thread has an allocator's lock.
+    std::erase_if(entries_, [](const HeapOfThread& old) { return old.link->heap == nullptr; });
     entries_.push_back(std::move(entry));
   }
 
@@ -51,7 +49,7 @@ HeapsOfThread::~HeapsOfThread() {
   t_last_used = {};
   for (HeapOfThread& entry : entries_) {
     const std::lock_guard lock(entry.link->mutex);
-    if (entry.link->heap != nullptr) entry.link->heap->retire(*entry.cache);
+    if (SlabHeap* const heap = entry.link->heap) heap->retire(*entry.cache);
   }
 }
 

@@ -18,6 +18,7 @@
 // is full; there is no queue into another thread's cache.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -38,8 +39,9 @@ class SlabHeap;
 
 inline constexpr std::uint64_t kMagazineBytes = 256_KiB;
 
-// Of one thread and one stream.
-class Magazines {
+// Of one thread and one stream. Apart from its neighbours by two cache lines, as ThreadCache is:
+// processors fetch lines in pairs.
+class alignas(128) Magazines {
  public:
   explicit Magazines(StreamId stream) noexcept : stream_(stream) {}
 
@@ -71,6 +73,15 @@ class Magazines {
     ++counts_[size_class];
     set_cached_bytes(cached_bytes() + kClasses[size_class].block_bytes);
   }
+  // How many blocks to fetch when a class has run out: more each time, up to half a magazine, and
+  // fewer when blocks had to be given back. A class that is seldom asked for fetches little.
+  [[nodiscard]] std::size_t next_fetch(std::size_t size_class) noexcept {
+    const std::size_t count = fetches_[size_class] + 1U;
+    const std::size_t next =
+        std::min(2 * count, std::size_t{kClasses[size_class].magazine_blocks} / 2);
+    fetches_[size_class] = static_cast<std::uint8_t>(next - 1);
+    return count;
+  }
   // Takes out the blocks that have been here longest; all but `keep`.
   template <class Function>
   void spill(std::size_t size_class, std::size_t keep, Function&& function) noexcept {
@@ -78,6 +89,7 @@ class Magazines {
     const std::size_t count = counts_[size_class];
     if (count <= keep) return;
     const std::size_t gone = count - keep;
+    fetches_[size_class] /= 2;
     for (std::size_t i = 0; i < gone; ++i) function(slots[i]);
     for (std::size_t i = 0; i < keep; ++i) slots[i] = slots[i + gone];
     counts_[size_class] = static_cast<std::uint8_t>(keep);
@@ -101,10 +113,11 @@ class Magazines {
   StreamId stream_;
   std::atomic<std::uint64_t> cached_bytes_{0};
   std::array<std::uint8_t, kSizeClasses> counts_{};
+  std::array<std::uint8_t, kSizeClasses> fetches_{};  // less one
   std::array<SlabSlot, kMagazineSlots> slots_{};
 };
 
-// Of one thread and one heap. Two cache lines apart from its neighbours: processors fetch in pairs.
+// Of one thread and one heap.
 class alignas(128) ThreadCache {
  public:
   [[nodiscard]] bool try_claim() noexcept {
@@ -134,8 +147,8 @@ class alignas(128) ThreadCache {
 
 // Keeps a heap from going away while a thread that ends gives its blocks back to it.
 struct HeapLink {
-  std::mutex mutex;          // taken before the allocator's lock
-  SlabHeap* heap = nullptr;  // null once the heap is closed
+  std::mutex mutex;                      // taken before the allocator's lock, never after it
+  std::atomic<SlabHeap*> heap{nullptr};  // written with the mutex; null once the heap is closed
 };
 
 // What this thread used last. Plain data: it takes neither construction nor destruction, so that

@@ -315,12 +315,11 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
   }
 }
 
-// Half a magazine more, from slabs that have free blocks: nothing new is taken to be kept.
+// Blocks to keep come from slabs that have free ones: nothing new is taken for them.
 void SlabHeap::refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size_class) noexcept {
-  const std::size_t wanted = kClasses[size_class].magazine_blocks / 2U;
-  while (magazines.count(size_class) < wanted && magazines.has_room(size_class)) {
+  for (std::size_t i = magazines.next_fetch(size_class); i > 0; --i) {
     Slab* const slab = slabs.with_free_blocks[size_class];
-    if (slab == nullptr) return;
+    if (slab == nullptr || !magazines.has_room(size_class)) return;
     const SlabSlot slot = take_block(*slab);
     slot.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
     magazines.push(size_class, slot);

@@ -97,7 +97,8 @@ struct Slab {
   Slab* next = nullptr;
 
   [[nodiscard]] std::size_t index_of(DeviceAddress block) const noexcept {
-    return static_cast<std::size_t>((block - address) / kClasses[size_class].block_bytes);
+    // In 32 bits: processors divide these several times as fast.
+    return static_cast<std::uint32_t>(block - address) / kClasses[size_class].block_bytes;
   }
   [[nodiscard]] bool is_free(std::size_t index) const noexcept {
     return (free_bits[index / 64] >> (index % 64) & 1U) != 0;
