@@ -76,6 +76,7 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
 DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId stream) {
   PagedState& s = *state_;
   if (!s.scopes.empty() && s.private_pool_for(stream) != nullptr) return 0;
+  if (!arena_for(stream, internal::ArenaKind::kSlab)) return 0;
   const AllocationContext context = current_context();
   const DeviceAddress address = s.slabs.allocate(size_bytes, stream, context);
   if (address == 0) return 0;

@@ -52,7 +52,8 @@ void PagedAllocator::note_growth() {
 }
 
 PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
-  trim_when_idle();
+  // Slabs must not be emptied while they ask for a page.
+  if (request.kind != internal::ArenaKind::kSlab) trim_when_idle();
   note_search(request.rounded);
   Place found = stitch_within(request, /*in_cushion=*/true);
   if (found.is_found() || found.has_failed) return found;
