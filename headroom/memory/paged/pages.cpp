@@ -33,8 +33,8 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
       continue;
     }
     Page* const page = slot.page;
-    if (page != nullptr && page->mark == mark_ + 1 && !plan.revived.empty() &&
-        plan.revived.back().page == page) {
+    if (page != nullptr && !plan.revived.empty() && plan.revived.back().page == page &&
+        plan.revived.back().slot == slot.first) {
       continue;  // a further slot of the page before
     }
     if (page != nullptr && is_free(*page)) {
@@ -45,6 +45,11 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
         plan.revived.push_back({.slot = slot.first, .pages = page->pages, .page = page});
         continue;
       }
+    }
+    // What is mapped here has to go, and may not while somebody can use it.
+    if (page != nullptr && (is_capturing_ || slot.idle_since > arena.clock->done)) {
+      ++plan.missing;
+      continue;
     }
     // Not on the page of a place that is revived, and not behind one that reaches over it.
     if (!lacking.empty() && lacking.back().last == i) {
