@@ -107,7 +107,7 @@ class PageStore {
   // One handle of its own, for a private pool.
   device::DeviceResult<PageArena*> add_private_arena(StreamId stream,
                                                      PoolId pool,
-                                                     FreeIndex& free,
+                                                     FreeBins& free,
                                                      std::uint64_t size_bytes);
   // Its only block is free. False when the device keeps it.
   bool release_private_arena(PageArena& arena);

@@ -11,7 +11,7 @@
 
 #include "headroom/memory/internal/address_map.h"
 #include "headroom/memory/internal/block.h"
-#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/internal/free_bins.h"
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/page_store.h"
 #include "headroom/memory/internal/pending_frees.h"
@@ -25,7 +25,7 @@ namespace headroom::memory::internal {
 struct PagedPool {
   PoolId id{};
   int use_count = 1;  // scopes and graphs that still need it
-  std::map<StreamId, FreeIndex> free{};
+  std::map<StreamId, FreeBins> free{};
 };
 
 struct PagedScope {
@@ -91,7 +91,6 @@ struct PagedState final : PageHost, SlabPages {
   AddressMap slab_pages{};  // the arenas' blocks that slabs are in
   // Slab blocks that other streams use: what is known of them beyond the slab.
   AddressMap slab_uses{};
-  FreeIndex no_index{};
   PendingFrees pending;
   std::map<PoolId, std::unique_ptr<PagedPool>> private_pools{};
   std::vector<PagedScope> scopes{};

@@ -100,7 +100,6 @@ class PendingFrees {
         if (use.event == device::EventId::kNone) use.event = record(queue->first, &is_done);
         if (!is_done && use.event != device::EventId::kNone) is_done = has_passed(use.event);
         if (!is_done) break;
-        use.block->index->prepare(1);
         if (use.event != device::EventId::kNone) (void)device_.release_event(use.event);
         Block& block = *use.block;
         uses.pop_front();

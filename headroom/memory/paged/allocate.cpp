@@ -117,10 +117,9 @@ internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexce
 inline PagedAllocator::Place PagedAllocator::find_backed(const Request& request) {
   const PageArena* const arena = state_->arenas_of(request.stream).of(request.kind);
   if (arena == nullptr) return {};
-  const auto at = arena->free->lower_bound(request.rounded);
-  if (at == arena->free->end()) return {};
-  Block& block = arena->free->at(at);
-  return {.block = &block, .at = block.address};
+  Block* const block = arena->free->find(request.rounded);
+  if (block == nullptr) return {};
+  return {.block = block, .at = block->address};
 }
 
 PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const Request& request) {
@@ -160,9 +159,9 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
 PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
                                                     const Request& request) {
   PagedState& s = *state_;
-  internal::FreeIndex& free = pool.free[request.stream];
-  if (const auto at = free.lower_bound(request.rounded); at != free.end()) {
-    return {.block = &free.at(at), .at = free.at(at).address};
+  internal::FreeBins& free = pool.free[request.stream];
+  if (Block* const block = free.find(request.rounded)) {
+    return {.block = block, .at = block->address};
   }
   const std::uint64_t size =
       private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
@@ -185,25 +184,17 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
 
 // The block at a place, out of the free ones.
 inline PagedAllocator::Block& PagedAllocator::take(const Request& request, const Place& place) {
-  PagedState& s = *state_;
-  internal::FreeIndex& free = *place.block->index;
-  free.prepare(2);
+  internal::PageStore& store = state_->store;
   Block* block = place.block;
-  const auto at = free.find(*block);
-  if (place.at > block->address) {  // only behind a search: the front stays free
-    Block& front = s.store.cut_front(*block, place.at - block->address);
-    free.replace(at, front);
-    if (block->size > request.rounded) {
-      Block& middle = s.store.cut_front(*block, request.rounded);
-      free.insert(*block);
-      block = &middle;
-    }
-  } else if (block->size > request.rounded) {
-    Block& front = s.store.cut_front(*block, request.rounded);
-    free.replace(at, *block);
+  internal::FreeBins& free = *block->arena->free;
+  free.erase(*block);
+  if (place.at > block->address) [[unlikely]] {  // behind a search: the front stays free
+    free.insert(store.cut_front(*block, place.at - block->address));
+  }
+  if (block->size > request.rounded) {
+    Block& front = store.cut_front(*block, request.rounded);
+    free.insert(*block);
     block = &front;
-  } else {
-    free.erase(at);
   }
   block->is_allocated = true;
   return *block;

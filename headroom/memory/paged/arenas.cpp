@@ -59,7 +59,6 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   all.address = arena.base;
   all.size = arena.size;
   all.stream = stream;
-  all.index = arena.free;
   all.arena = &arena;
   all.is_mapped = false;
   arena.first = &all;
@@ -105,11 +104,10 @@ std::uint64_t PageStore::slab_range_bytes() const noexcept {
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
                                                       PoolId pool,
-                                                      FreeIndex& free,
+                                                      FreeBins& free,
                                                       std::uint64_t size_bytes) {
   StreamClock& clock = clock_of(stream);
   blocks_.prepare(1);
-  free.prepare(1);
   stray_reservations_.reserve(stray_reservations_.size() + 1);
   PageArena& arena = arenas_.emplace_back();
   arena.kind = ArenaKind::kPrivate;
@@ -142,7 +140,6 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
   all.address = arena.base;
   all.size = size_bytes;
   all.stream = stream;
-  all.index = &free;
   all.arena = &arena;
   all.gc_base = clock_;
   arena.first = &all;
@@ -211,24 +208,18 @@ bool is_free_and_backed(const Block* block) noexcept {
 }  // namespace
 
 void PageStore::file_free(Block& block) noexcept {
-  FreeIndex& free = *block.index;
+  FreeBins& free = *block.arena->free;
   Block* result = &block;
-  FreePosition place = free.end();
   if (is_free_and_backed(block.next)) {
-    place = free.find(*block.next);
+    free.erase(*block.next);
     absorb_next(blocks_, block);
   }
   if (is_free_and_backed(block.prev)) {
-    if (place != free.end()) free.erase(place);
     result = block.prev;
-    place = free.find(*result);
+    free.erase(*result);
     absorb_next(blocks_, *result);
   }
-  if (place != free.end()) {
-    free.replace(place, *result);
-  } else {
-    free.insert(*result);
-  }
+  free.insert(*result);
 }
 
 // Part of a free block has lost its pages. Its neighbours keep theirs.

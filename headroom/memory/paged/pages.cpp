@@ -188,8 +188,6 @@ void PageStore::prepare_commit(Plan& plan) {
   for (PageArena& other : arenas_) {
     if (other.is_private()) continue;
     other.unbacked.reserve(other.unbacked.size() + moved + 2);
-    // Full chunks are cut in two, and so is what they become after 32 inserts.
-    other.free->prepare(2 + other.free->size() / 64 + moved / 16);
   }
 }
 
@@ -398,7 +396,6 @@ bool PageStore::release_page(Page& page) noexcept {
     try {
       blocks_.prepare(4);
       arena->unbacked.reserve(arena->unbacked.size() + 2);
-      arena->free->prepare(2);
       pages.loose.reserve(pages.loose.size() + 1);
       leaving.push_back(&page);
     } catch (...) {

@@ -34,7 +34,6 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   Block* const found = s.active.find(address);
   if (found == nullptr || !found->is_allocated) return not_held(device_, address);
   Block& block = *found;
-  block.index->prepare(1);
   if (s.captures > 0) s.pending.prepare();
   block.is_allocated = false;
   note_free_requested(note_of(block));
@@ -95,7 +94,6 @@ PagedAllocator::Block* PagedAllocator::find_held(DeviceAddress address) {
   uses.address = address;
   uses.size = block->size_bytes;
   uses.stream = block->stream;
-  uses.index = &s.no_index;
   uses.arena = nullptr;
   s.slab_uses.insert(address, &uses);
   return &uses;
@@ -128,7 +126,6 @@ void PagedAllocator::complete_free(Block& block) {
     return;
   }
   const BlockNote note = note_of(block);
-  block.index->prepare(1);
   if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
   s.active.erase(block.address);
   block.requested = 0;

@@ -138,12 +138,10 @@ PagedAllocator::Place PagedAllocator::overflow(const Request& request,
                                                PageArena* other,
                                                bool may_waste) {
   if (other == nullptr) return {};
-  const internal::FreeIndex& free = *other->free;
   Place best;
   std::uint64_t least = may_waste || other->kind == internal::ArenaKind::kNormal ? UINT64_MAX : 0;
-  auto at = free.lower_bound(request.rounded);
-  for (int i = 0; i < kOverflowLooks && at != free.end(); ++i, at = free.next(at)) {
-    Block& block = free.at(at);
+  int looks = 0;
+  other->free->for_each_from(request.rounded, [&](Block& block) {
     const DeviceAddress end = block.address + block.size;
     for (const DeviceAddress begin : {block.address, end - request.rounded}) {
       const std::uint64_t touched =
@@ -152,7 +150,8 @@ PagedAllocator::Place PagedAllocator::overflow(const Request& request,
       least = touched;
       best = {.block = &block, .at = begin};
     }
-  }
+    return ++looks < kOverflowLooks;
+  });
   return best;
 }
 
