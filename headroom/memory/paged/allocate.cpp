@@ -146,8 +146,8 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   if (s.captures > 0) return found;
   ++stats_.num_alloc_retries;
   ++stats_.num_sync_all_streams;
-  s.slabs.flush();
   wait_for_pending();
+  s.slabs.flush();
   s.store.wait_for_streams();
   release_pools();
   s.store.retire(UINT64_MAX);

@@ -23,15 +23,18 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
   const SlotRange touched = slots_touched(arena, window.begin, window.end);
   plan.vacant = slots_within(arena, window.run_begin, window.run_end);
   const std::uint64_t last = std::min(touched.last, plan.vacant.last);
+  const std::uint64_t first = std::max(touched.first, plan.vacant.first);
+  // What is at home in the window stays, also where an earlier slot of it maps the same page.
+  for (std::uint64_t i = first; i < std::min<std::uint64_t>(last, arena.slots.size()); ++i) {
+    const PageSlot& slot = arena.slots[i];
+    if (!is_at_home(arena, slot) || !is_free(*slot.page)) continue;
+    slot.page->mark = mark_ + 1;
+    plan.kept.push_back(slot.page);
+  }
   std::vector<SlotRange> lacking;
-  for (std::uint64_t i = std::max(touched.first, plan.vacant.first); i < last; ++i) {
+  for (std::uint64_t i = first; i < last; ++i) {
     const PageSlot slot = i < arena.slots.size() ? arena.slots[i] : PageSlot{};
-    if (is_at_home(arena, slot)) {
-      if (!is_free(*slot.page)) continue;
-      slot.page->mark = mark_ + 1;
-      plan.kept.push_back(slot.page);
-      continue;
-    }
+    if (is_at_home(arena, slot)) continue;
     Page* const page = slot.page;
     if (page != nullptr && !plan.revived.empty() && plan.revived.back().page == page &&
         plan.revived.back().slot == slot.first) {

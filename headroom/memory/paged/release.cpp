@@ -174,8 +174,8 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   if (s.captures > 0) return 0;
   s.slabs.fold_own();
   const std::uint64_t before = reserved_bytes();
-  s.slabs.flush();
   wait_for_pending();
+  s.slabs.flush();
   s.store.wait_for_streams();
   release_pools();
   const auto active = static_cast<std::uint64_t>(stats_.active_bytes.all.current);
