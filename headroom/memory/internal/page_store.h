@@ -243,6 +243,7 @@ class PageStore {
   PageClass large_{};
   PageClass slab_{};  // of slab arenas alone: they are small, and so is what they leave unused
   DeviceAddress slab_region_ = 0;
+  DeviceAddress slab_reservation_ = 0;
   std::uint64_t slab_arenas_ = 0;
   std::list<PageArena> arenas_{};
   std::deque<StreamClock> clocks_{};

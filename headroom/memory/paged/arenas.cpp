@@ -84,9 +84,11 @@ DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
 DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
   const std::uint64_t size = slab_range_bytes();
   if (slab_region_ == 0) {
-    const auto base = device_.reserve_addresses(kSlabStreams * size);
+    // A little more, to begin at a multiple of a page: devices align to less.
+    const auto base = device_.reserve_addresses(kSlabStreams * size + slab_.page_bytes);
     if (!base) return Unexpected(base.error());
-    slab_region_ = *base;
+    slab_reservation_ = *base;
+    slab_region_ = round_up(*base, slab_.page_bytes);
   }
   if (slab_arenas_ == kSlabStreams) {
     return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
