@@ -117,6 +117,8 @@ class PageStore {
 
   // --- Windows, in paged/windows.cpp -------------------------------------------------------------
 
+  // From here on the device is asked for pages again, although it may have had none before.
+  void begin_request() noexcept { is_short_ = false; }
   // Looks which pages are free, and what the streams have finished. What follows is true until
   // the next change of a block.
   void begin_search();
@@ -140,6 +142,8 @@ class PageStore {
   bool make_room(std::uint64_t wanted_bytes, bool in_cushion);
   // Gives back at most `most_bytes` of free pages.
   std::uint64_t release_free(std::uint64_t most_bytes);
+  // Gives back pages that are at home nowhere: what a request created that failed in the end.
+  void release_loose() noexcept;
   // Unmaps stale slots that nobody uses; at most `most`. Returns how many.
   std::uint64_t retire(std::uint64_t most);
   // Waits until the streams have passed everything that was freed. False when one would not.
@@ -251,6 +255,7 @@ class PageStore {
   std::uint64_t mark_ = 0;
   std::uint64_t stale_ = 0;
   bool is_capturing_ = false;
+  bool is_short_ = false;  // the device had no page left
   std::vector<DeviceAddress> stray_reservations_{};
   std::vector<device::PageHandle> handles_{};  // of one call
 };

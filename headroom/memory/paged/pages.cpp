@@ -113,6 +113,7 @@ PageStore::Need PageStore::next_need(Plan& plan, SlotRange lacking, PageSupply s
 }
 
 bool PageStore::may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const {
+  if (is_short_) return false;
   const std::uint64_t room = in_cushion ? host_.room_in_cushion() : host_.room_in_limit();
   return room >= plan.created_bytes + pages.page_bytes;
 }
@@ -225,7 +226,10 @@ DeviceResult<Page*> PageStore::create_page(PageClass& pages) {
     pages.unused.push_back(&record);
   }
   const auto handle = device_.create_pages(pages.page_bytes);
-  if (!handle) return Unexpected(handle.error());
+  if (!handle) {
+    is_short_ = is_shortage(handle.error());
+    return Unexpected(handle.error());
+  }
   Page* const page = pages.unused.back();
   pages.unused.pop_back();
   page->pages = &pages;
@@ -413,6 +417,7 @@ bool PageStore::release_page(Page& page) noexcept {
   const auto released = device_.release_pages(page.handle);
   if (!released && !is_gone(released.error())) return false;
   host_.page_released(pages.page_bytes);
+  is_short_ = false;
   std::erase(pages.loose, &page);
   page.handle = PageHandle::kNone;
   page.mark = 0;
@@ -461,6 +466,16 @@ std::uint64_t PageStore::release_free(std::uint64_t most_bytes) {
   release_some(small_, most_bytes, released);
   release_some(slab_, most_bytes, released);
   return released;
+}
+
+void PageStore::release_loose() noexcept {
+  if (is_capturing_) return;
+  for (PageClass* pages : all_classes()) {
+    for (std::size_t i = pages->loose.size(); i-- > 0;) {
+      Page& page = *pages->loose[i];
+      if (can_unmap_all(page)) (void)release_page(page);
+    }
+  }
 }
 
 std::uint64_t PageStore::retire(std::uint64_t most) {
