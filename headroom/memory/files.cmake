@@ -1,6 +1,7 @@
 set(HEADROOM_MEMORY_SOURCES
   account.cpp
   allocator.cpp
+  allocator_choice.cpp
   annotation.cpp
   api.cpp
   caching/allocate.cpp
@@ -21,6 +22,7 @@ set(HEADROOM_MEMORY_SOURCES
 set(HEADROOM_MEMORY_HEADERS
   account.h
   allocator.h
+  allocator_choice.h
   annotation.h
   api.h
   buffer.h
