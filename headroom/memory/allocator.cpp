@@ -244,6 +244,23 @@ void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept
       ++stats_.num_device_free;
   }
   running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
+  tell_segment(action, segment);
+}
+
+void Allocator::count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept {
+  if (is_growth) {
+    stats_.segment.increase(is_small, 1);
+    stats_.reserved_bytes.increase(is_small, size_bytes);
+    ++stats_.num_device_alloc;
+  } else {
+    stats_.segment.decrease(is_small, 1);
+    stats_.reserved_bytes.decrease(is_small, size_bytes);
+    ++stats_.num_device_free;
+  }
+  running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
+}
+
+void Allocator::tell_segment(Action action, const SegmentNote& segment) noexcept {
   emit(action,
        {.address = segment.address,
         .stream = segment.stream,

@@ -196,6 +196,10 @@ class Allocator {
   void note_free_requested(const BlockNote& block) noexcept;
   void note_free_completed(const BlockNote& block) noexcept;
   void note_segment(Action action, const SegmentNote& segment) noexcept;
+  // The two halves of it, for a core whose physical memory moves between addresses: memory that
+  // came or went, and where it is seen.
+  void count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
+  void tell_segment(Action action, const SegmentNote& segment) noexcept;
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
     return static_cast<std::uint64_t>(stats_.reserved_bytes.all.current);
   }

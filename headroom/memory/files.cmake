@@ -15,6 +15,14 @@ set(HEADROOM_MEMORY_SOURCES
   explain.cpp
   internal/config_numbers.cpp
   internal/config_tokens.cpp
+  paged/allocate.cpp
+  paged/arenas.cpp
+  paged/inspect.cpp
+  paged/paged_allocator.cpp
+  paged/pages.cpp
+  paged/release.cpp
+  paged/stitch.cpp
+  paged/windows.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp
   stats.cpp
@@ -31,6 +39,7 @@ set(HEADROOM_MEMORY_HEADERS
   event.h
   ../memory.h
   out_of_memory.h
+  paged/paged_allocator.h
   pmr.h
   parse_pytorch_message.h
   pytorch_message.h

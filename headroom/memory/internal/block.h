@@ -16,6 +16,7 @@ namespace headroom::memory::internal {
 class FreeIndex;
 struct BlockPool;
 struct ExpandableSegment;
+struct PageArena;
 
 struct Block {
   DeviceAddress address = 0;
@@ -28,9 +29,10 @@ struct Block {
   Block* prev = nullptr;
   Block* next = nullptr;
   ExpandableSegment* expandable = nullptr;
+  PageArena* arena = nullptr;  // of a paged allocator's blocks
   // Orders free blocks of one size: from PyTorch 2.13 on the age of the segment, before that 0.
   std::uint64_t tie = 0;
-  // The pool's clock when the block was last put into the free set.
+  // The pool's (or paged allocator's) clock when the block was last put into the free set.
   std::uint64_t gc_base = 0;
   // Streams besides its own that use the block, and events recorded for them at the free.
   std::vector<StreamId> stream_uses{};
@@ -92,6 +94,7 @@ class BlockStore {
     part.pool = block.pool;
     part.index = block.index;
     part.expandable = block.expandable;
+    part.arena = block.arena;
     part.tie = block.tie;
     return part;
   }

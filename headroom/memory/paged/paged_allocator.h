@@ -53,16 +53,21 @@ struct PagedOptions {
   std::optional<IdlePolicy> idle{};
 };
 
-// reserved <= live_pages + slab_residue + cushion. Each term is counted, none is derived from
-// another.
+// reserved <= live_pages + slab_residue + cushion + unsettled.
 struct PagedBound {
   std::uint64_t reserved_bytes = 0;
-  std::uint64_t live_pages_bytes = 0;    // pages that hold a byte of a block somebody holds
-  std::uint64_t slab_residue_bytes = 0;  // slab pages, less the blocks held in them
-  std::uint64_t cushion_bytes = 0;       // what may be cached beyond that
+  std::uint64_t live_pages_bytes = 0;    // pages that hold a byte of a block in use
+  std::uint64_t slab_residue_bytes = 0;  // slab pages in use, less the blocks in use in them
+  // What may be cached beyond: up to the most that was live with the cushion around it, or to what
+  // the pages in use once came to, whichever is more.
+  std::uint64_t cushion_bytes = 0;
+  // Created although pages were free, because those could not be moved just then: work that was
+  // queued still used them, or a capture was under way.
+  std::uint64_t unsettled_bytes = 0;
 
   [[nodiscard]] bool holds() const noexcept {
-    return reserved_bytes <= live_pages_bytes + slab_residue_bytes + cushion_bytes;
+    return reserved_bytes <=
+           live_pages_bytes + slab_residue_bytes + cushion_bytes + unsettled_bytes;
   }
 };
 
@@ -106,6 +111,52 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
 
  private:
+  friend struct internal::PagedState;
+  using Block = internal::Block;
+  using PageArena = internal::PageArena;
+
+  // One request on its way.
+  struct Request {
+    std::uint64_t asked = 0;
+    std::uint64_t rounded = 0;
+    StreamId stream = StreamId::kDefault;
+  };
+  // A place for a request: `at` in a free, backed block.
+  struct Place {
+    Block* block = nullptr;
+    DeviceAddress at = 0;
+    device::DeviceStatus status{};  // where the device failed, not for want of memory
+    bool has_failed = false;
+
+    [[nodiscard]] bool is_found() const noexcept { return block != nullptr; }
+  };
+
+  // All of these require mutex_. Placing, in paged/allocate.cpp:
+  [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
+  void prepare();
+  [[nodiscard]] bool is_large(std::uint64_t rounded) const noexcept;
+  [[nodiscard]] Place find_backed(const Request& request);
+  [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
+  [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
+  Block& hand_out(const Request& request, const Place& place);
+  // Backing addresses, in paged/stitch.cpp:
+  [[nodiscard]] Place stitch(const Request& request);
+  [[nodiscard]] Place stitch_within(const Request& request, bool in_cushion);
+  [[nodiscard]] Place overflow(const Request& request, PageArena& own, bool may_waste);
+  void note_search(std::uint64_t rounded);
+  void note_growth();
+  // Freeing and giving back, in paged/release.cpp:
+  void complete_free(Block& block);
+  void process_pending();
+  void wait_for_pending();
+  std::uint64_t release_cached(std::uint64_t keep_bytes);
+  void release_pools();
+  [[nodiscard]] bool is_pool_in_use(const internal::PagedPool& pool) const;
+  void trim_when_idle();
+  [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
+  [[nodiscard]] std::uint64_t live_pages_bytes() const;
+  [[nodiscard]] PagedBound bound_locked() const;
+
   std::unique_ptr<internal::PagedState> state_;
 };
 

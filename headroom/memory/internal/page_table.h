@@ -1,0 +1,124 @@
+// Where a paged allocator's physical pages are: pages, the slots of addresses that map them, and
+// the arenas made of slots.
+//
+//   slots     | p3 | p7 | -- | p1 | p3 | ...      one page of physical memory may be mapped at
+//   blocks    | held |  free  | unbacked | ...    several slots, but at one of them it is at home
+//
+// A page is at home where its bytes count: in the slot that a held block or a free, backed block
+// covers. Other slots that still map it are stale: reading through them shows somebody else's
+// bytes. When the page is free, such a slot can have it back without a call of the device.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "headroom/device/device.h"
+#include "headroom/memory/internal/block.h"
+#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/types.h"
+
+namespace headroom::memory::internal {
+
+struct PageArena;
+struct PageClass;
+
+struct PagePlace {
+  PageArena* arena = nullptr;
+  std::uint64_t slot = 0;
+
+  friend bool operator==(const PagePlace&, const PagePlace&) = default;
+};
+
+// One physical handle.
+struct Page {
+  device::PageHandle handle = device::PageHandle::kNone;
+  PagePlace home{};                 // arena null: at home nowhere, and so free
+  std::vector<PagePlace> mapped{};  // every slot that maps it, its home included
+  // As of the search `mark`: the free block around its home.
+  Block* cover = nullptr;
+  std::uint64_t mark = 0;
+};
+
+struct PageSlot {
+  Page* page = nullptr;  // what is mapped here
+  // The clock of the last free here before the page went elsewhere: once the stream has passed
+  // it, nobody uses the stale mapping.
+  std::uint64_t idle_since = 0;
+};
+
+// What a stream has finished, in the allocator's clock of frees.
+struct StreamClock {
+  StreamId stream = StreamId::kDefault;
+  std::uint64_t done = 0;    // every use of what was freed by then has ended
+  std::uint64_t marked = 0;  // the newest mark
+  struct Mark {
+    std::uint64_t at = 0;
+    device::EventId event = device::EventId::kNone;
+  };
+  std::deque<Mark> marks{};
+};
+
+// The pages of one size.
+struct PageClass {
+  std::uint64_t page_bytes = 0;
+  bool is_slab = false;
+  std::deque<Page> all{};
+  std::vector<Page*> unused{};  // records without a handle
+  std::vector<Page*> loose{};   // pages at home nowhere
+  std::uint64_t count = 0;      // that exist
+};
+
+// A range of addresses of one stream and one page size; or, in a private pool, one handle with a
+// range of its own.
+struct PageArena {
+  DeviceAddress base = 0;
+  std::uint64_t size = 0;
+  StreamClock* clock = nullptr;
+  PageClass* pages = nullptr;  // null in a private pool
+  PoolId pool{};
+  FreeIndex* free = nullptr;  // of the blocks that are backed
+  FreeIndex own_free{};       // where no pool shares one among its arenas
+  std::vector<Block*> unbacked{};  // by address
+  std::vector<PageSlot> slots{};  // up to the last ever mapped
+  std::uint64_t free_pages = 0;   // as of the last search
+  Block* first = nullptr;
+  device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena
+
+  [[nodiscard]] StreamId stream() const noexcept { return clock->stream; }
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return pages->page_bytes; }
+  [[nodiscard]] DeviceAddress address_of(std::uint64_t slot) const noexcept {
+    return base + slot * page_bytes();
+  }
+  [[nodiscard]] std::uint64_t slot_of(DeviceAddress address) const noexcept {
+    return (address - base) / page_bytes();
+  }
+  [[nodiscard]] bool is_private() const noexcept { return pages == nullptr; }
+};
+
+// Slots [first, last).
+struct SlotRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return last > first ? last - first : 0; }
+};
+
+// The slots that lie wholly in [begin, end).
+[[nodiscard]] inline SlotRange slots_within(const PageArena& arena,
+                                            DeviceAddress begin,
+                                            DeviceAddress end) noexcept {
+  const std::uint64_t page = arena.page_bytes();
+  return {.first = (begin - arena.base + page - 1) / page, .last = (end - arena.base) / page};
+}
+
+// The slots that [begin, end) touches.
+[[nodiscard]] inline SlotRange slots_touched(const PageArena& arena,
+                                             DeviceAddress begin,
+                                             DeviceAddress end) noexcept {
+  const std::uint64_t page = arena.page_bytes();
+  return {.first = (begin - arena.base) / page, .last = (end - arena.base + page - 1) / page};
+}
+
+}  // namespace headroom::memory::internal

@@ -1,0 +1,94 @@
+// What a PagedAllocator remembers.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "headroom/memory/internal/address_map.h"
+#include "headroom/memory/internal/block.h"
+#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/page_store.h"
+#include "headroom/memory/internal/pending_frees.h"
+#include "headroom/memory/paged/paged_allocator.h"
+
+namespace headroom::memory::internal {
+
+// Every growth of a private pool is one handle of its own, which is never moved, shared or cut: a
+// graph may keep its addresses, and a collective may register it.
+struct PagedPool {
+  PoolId id{};
+  int use_count = 1;  // scopes and graphs that still need it
+  std::map<StreamId, FreeIndex> free{};
+};
+
+struct PagedScope {
+  PoolId id{};
+  StreamFilter filter{};
+};
+
+// The arenas of one stream; null where none was needed yet.
+struct StreamArenas {
+  StreamId stream = StreamId::kDefault;
+  PageArena* normal = nullptr;
+  PageArena* large = nullptr;
+};
+
+struct PagedState final : PageHost {
+  PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted);
+
+  [[nodiscard]] std::uint64_t room_in_cushion() const noexcept override;
+  [[nodiscard]] std::uint64_t room_in_limit() const noexcept override;
+  void page_created(bool is_slab, std::uint64_t size_bytes) noexcept override;
+  void page_released(bool is_slab, std::uint64_t size_bytes) noexcept override;
+  void pages_arrived(const PageArena& arena,
+                     DeviceAddress at,
+                     std::uint64_t size) noexcept override;
+  void pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept override;
+
+  // Most requests come from the stream of the one before.
+  [[nodiscard]] StreamArenas& arenas_of(StreamId stream) {
+    if (last != nullptr && last->stream == stream) [[likely]] {
+      return *last;
+    }
+    const auto found = std::ranges::find(streams, stream, &StreamArenas::stream);
+    last = found != streams.end() ? &*found : &streams.emplace_back(StreamArenas{.stream = stream});
+    return *last;
+  }
+  [[nodiscard]] PagedPool* private_pool_for(StreamId stream) const {
+    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
+      if (scope->filter(stream)) return private_pools.at(scope->id).get();
+    }
+    return nullptr;
+  }
+  // The bytes up to which pages are created freely.
+  [[nodiscard]] std::uint64_t cushion_end() const noexcept;
+
+  PagedAllocator& self;
+  PagedOptions options;
+  BlockStore blocks{};
+  PageStore store;
+  PageClass* normal = nullptr;
+  PageClass* large = nullptr;
+  std::deque<StreamArenas> streams{};
+  StreamArenas* last = nullptr;
+
+  AddressMap active{};  // handed out, or freed and pending
+  PendingFrees pending;
+  std::map<PoolId, std::unique_ptr<PagedPool>> private_pools{};
+  std::vector<PagedScope> scopes{};
+  int captures = 0;
+  std::unordered_set<StreamId> known_streams{StreamId::kDefault};
+
+  std::uint64_t peak_live = 0;    // as far as a search has seen it
+  std::uint64_t peak_needed = 0;  // most bytes of pages that held something, likewise
+  std::uint64_t unsettled = 0;    // pages created because free ones could not be moved just then
+  std::chrono::steady_clock::time_point last_growth{};
+};
+
+}  // namespace headroom::memory::internal

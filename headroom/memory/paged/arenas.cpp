@@ -1,0 +1,259 @@
+// Arenas: ranges of addresses, the blocks that tile them, and where they come from.
+#include <algorithm>
+
+#include "headroom/base/check.h"
+#include "headroom/base/checked.h"
+#include "headroom/memory/internal/page_store.h"
+
+namespace headroom::memory::internal {
+
+using device::DeviceResult;
+using device::PageHandle;
+
+namespace {
+
+// Addresses of an arena, as a multiple of the device: room for pages to be mapped elsewhere while
+// their old mappings are still in use.
+constexpr std::uint64_t kAddressesPerDevice = 2;
+
+bool precedes_address(const Block* block, DeviceAddress address) noexcept {
+  return block->address < address;
+}
+
+}  // namespace
+
+PageClass& PageStore::add_class(std::uint64_t page_bytes, bool is_slab) {
+  PageClass& pages = classes_.emplace_back();
+  pages.page_bytes = page_bytes;
+  pages.is_slab = is_slab;
+  return pages;
+}
+
+StreamClock& PageStore::clock_of(StreamId stream) {
+  for (StreamClock& clock : clocks_) {
+    if (clock.stream == stream) return clock;
+  }
+  StreamClock& clock = clocks_.emplace_back();
+  clock.stream = stream;
+  return clock;
+}
+
+DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, PageClass& pages) {
+  for (PageArena& arena : arenas_) {
+    if (arena.pages == &pages && arena.clock->stream == stream) return &arena;
+  }
+  StreamClock& clock = clock_of(stream);
+  blocks_.prepare(1);
+  const std::uint64_t total = device_.properties().total_bytes;
+  const std::uint64_t page = pages.page_bytes;
+  const std::uint64_t least = page + total / 8;
+  // Where addresses are short, a smaller arena will do.
+  for (std::uint64_t size = round_up(kAddressesPerDevice * total, page) + page;; size /= 2) {
+    size = round_up(std::max(size, least), page);
+    const auto base = device_.reserve_addresses(size);
+    if (!base && size <= round_up(least, page)) return Unexpected(base.error());
+    if (!base) continue;
+    PageArena& arena = arenas_.emplace_back();
+    arena.base = *base;
+    arena.size = size;
+    arena.clock = &clock;
+    arena.pages = &pages;
+    arena.free = &arena.own_free;
+    Block& all = blocks_.take();
+    all.address = arena.base;
+    all.size = size;
+    all.stream = stream;
+    all.index = arena.free;
+    all.arena = &arena;
+    all.is_mapped = false;
+    arena.first = &all;
+    arena.unbacked.push_back(&all);
+    return &arena;
+  }
+}
+
+DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
+                                                      PoolId pool,
+                                                      FreeIndex& free,
+                                                      std::uint64_t size_bytes) {
+  StreamClock& clock = clock_of(stream);
+  blocks_.prepare(1);
+  free.prepare(1);
+  stray_reservations_.reserve(stray_reservations_.size() + 1);
+  PageArena& arena = arenas_.emplace_back();
+  arena.size = size_bytes;
+  arena.clock = &clock;
+  arena.pool = pool;
+  arena.free = &free;
+  const auto give_up = [&](const device::DeviceStatus& status) {
+    arenas_.pop_back();
+    return Unexpected(status);
+  };
+  const auto base = device_.reserve_addresses(size_bytes);
+  if (!base) return give_up(base.error());
+  const auto keep_addresses = [&] {
+    if (!device_.release_addresses(*base)) stray_reservations_.push_back(*base);
+  };
+  const auto handle = device_.create_pages(size_bytes, {.exportable = true});
+  if (!handle) {
+    keep_addresses();
+    return give_up(handle.error());
+  }
+  if (const auto mapped = device_.map_pages(*base, std::span(&*handle, 1)); !mapped) {
+    (void)device_.release_pages(*handle);
+    keep_addresses();
+    return give_up(mapped.error());
+  }
+  arena.base = *base;
+  arena.handle = *handle;
+  Block& all = blocks_.take();
+  all.address = arena.base;
+  all.size = size_bytes;
+  all.stream = stream;
+  all.index = &free;
+  all.arena = &arena;
+  all.gc_base = clock_;
+  arena.first = &all;
+  free.insert(all);
+  host_.page_created(false, size_bytes);
+  host_.pages_arrived(arena, arena.base, size_bytes);
+  return &arena;
+}
+
+bool PageStore::release_private_arena(PageArena& arena) {
+  Block& all = *arena.first;
+  HEADROOM_ASSERT(all.is_free() && all.next == nullptr, "a private arena is released in use");
+  stray_reservations_.reserve(stray_reservations_.size() + 1);
+  if (arena.handle != PageHandle::kNone) {
+    const auto unmapped = device_.unmap_pages(arena.base, arena.size);
+    if (!unmapped && !is_gone(unmapped.error())) return false;
+    (void)device_.release_pages(arena.handle);
+  }
+  if (const auto released = device_.release_addresses(arena.base);
+      !released && !is_gone(released.error())) {
+    stray_reservations_.push_back(arena.base);
+  }
+  host_.pages_left(arena, arena.base, arena.size);
+  host_.page_released(false, arena.size);
+  arena.free->erase(all);
+  blocks_.give_back(all);
+  arenas_.remove_if([&](const PageArena& other) { return &other == &arena; });
+  return true;
+}
+
+// --- Blocks --------------------------------------------------------------------------------------
+
+Block& PageStore::cut_front(Block& block, std::uint64_t size_bytes) {
+  Block& front = blocks_.take_beside(block, block.address, size_bytes);
+  front.is_mapped = block.is_mapped;
+  front.gc_base = block.gc_base;
+  front.prev = block.prev;
+  if (front.prev != nullptr) {
+    front.prev->next = &front;
+  } else {
+    block.arena->first = &front;
+  }
+  front.next = &block;
+  block.prev = &front;
+  block.address += size_bytes;
+  block.size -= size_bytes;
+  return front;
+}
+
+namespace {
+
+// Makes the neighbour behind a block part of it.
+void absorb_next(BlockStore& blocks, Block& block) noexcept {
+  Block& next = *block.next;
+  block.size += next.size;
+  block.gc_base = std::max(block.gc_base, next.gc_base);
+  block.next = next.next;
+  if (block.next != nullptr) block.next->prev = &block;
+  blocks.give_back(next);
+}
+
+bool is_free_and_backed(const Block* block) noexcept {
+  return block != nullptr && block->is_mapped && block->is_free();
+}
+
+}  // namespace
+
+void PageStore::file_free(Block& block) noexcept {
+  FreeIndex& free = *block.index;
+  Block* result = &block;
+  FreePosition place = free.end();
+  if (is_free_and_backed(block.next)) {
+    place = free.find(*block.next);
+    absorb_next(blocks_, block);
+  }
+  if (is_free_and_backed(block.prev)) {
+    if (place != free.end()) free.erase(place);
+    result = block.prev;
+    place = free.find(*result);
+    absorb_next(blocks_, *result);
+  }
+  if (place != free.end()) {
+    free.replace(place, *result);
+  } else {
+    free.insert(*result);
+  }
+}
+
+// Part of a free block has lost its pages. Its neighbours keep theirs.
+void PageStore::unback(Block& cover, PageArena& arena, SlotRange range) noexcept {
+  const DeviceAddress begin = arena.address_of(range.first);
+  const DeviceAddress end = arena.address_of(range.last);
+  arena.free->erase(cover);
+  if (cover.address < begin) {
+    Block& front = cut_front(cover, begin - cover.address);
+    arena.free->insert(front);
+    const SlotRange kept = slots_within(arena, front.address, front.address + front.size);
+    for (std::uint64_t i = kept.first; i < kept.last; ++i) arena.slots[i].page->cover = &front;
+  }
+  Block* middle = &cover;
+  if (end < cover.address + cover.size) {
+    middle = &cut_front(cover, end - cover.address);
+    arena.free->insert(cover);
+  }
+  middle->is_mapped = false;
+  const auto at = std::ranges::lower_bound(arena.unbacked, begin, {}, &Block::address);
+  const auto place = arena.unbacked.insert(at, middle);
+  if (middle->next != nullptr && !middle->next->is_mapped) {
+    arena.unbacked.erase(place + 1);
+    absorb_next(blocks_, *middle);
+  }
+  if (middle->prev != nullptr && !middle->prev->is_mapped) {
+    arena.unbacked.erase(std::ranges::find(arena.unbacked, middle));
+    absorb_next(blocks_, *middle->prev);
+  }
+}
+
+// Slots that had no pages of their own have them now.
+Block& PageStore::arrive(PageArena& arena, SlotRange range) noexcept {
+  const DeviceAddress begin = arena.address_of(range.first);
+  const DeviceAddress end = arena.address_of(range.last);
+  auto at = std::lower_bound(
+      arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
+  Block* around = *--at;
+  HEADROOM_ASSERT(around->address <= begin && around->address + around->size >= end,
+                  "pages arrive where addresses are backed");
+  if (around->address < begin) {
+    *at = &cut_front(*around, begin - around->address);
+    ++at;
+    at = arena.unbacked.insert(at, around);
+  }
+  if (around->address + around->size > end) {
+    Block& middle = cut_front(*around, end - around->address);
+    around = &middle;  // the rest stays in the list
+  } else {
+    arena.unbacked.erase(at);
+  }
+  around->is_mapped = true;
+  around->gc_base = clock_;
+  Block* const prev = around->prev;
+  const bool joins_prev = is_free_and_backed(prev);
+  file_free(*around);
+  return joins_prev ? *prev : *around;
+}
+
+}  // namespace headroom::memory::internal

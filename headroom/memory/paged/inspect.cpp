@@ -1,0 +1,269 @@
+// What can be seen of a PagedAllocator: snapshots, the account, the bound, invariants.
+#include <algorithm>
+
+#include "headroom/base/checked.h"
+#include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/pytorch_message.h"
+
+namespace headroom::memory {
+
+using internal::Page;
+using internal::PageClass;
+using internal::PagePlace;
+using internal::PageSlot;
+using internal::PagedState;
+using internal::SlotRange;
+
+namespace {
+
+BlockState paged_state_of(const internal::Block& block) noexcept {
+  if (!block.is_mapped) return BlockState::kUnmapped;
+  if (block.is_allocated) return BlockState::kAllocated;
+  return block.is_free() ? BlockState::kInactive : BlockState::kPendingFree;
+}
+
+BlockInfo paged_info_of(const internal::Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .state = paged_state_of(block),
+          .category = block.context.category,
+          .annotation = block.context.annotation};
+}
+
+// The bytes of a free block that are whole pages: those can go back, or elsewhere.
+std::uint64_t whole_page_bytes(const internal::Block& block) noexcept {
+  if (block.arena->is_private()) return 0;
+  return slots_within(*block.arena, block.address, block.address + block.size).size() *
+         block.arena->page_bytes();
+}
+
+template <class Function>
+void for_each_free_block(const internal::PageStore& store, Function&& function) {
+  for (const internal::PageArena& arena : store.arenas()) {
+    for (const internal::Block* block = arena.first; block != nullptr; block = block->next) {
+      if (block->is_mapped && block->is_free()) function(*block);
+    }
+  }
+}
+
+}  // namespace
+
+Allocator::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .stream = block.stream,
+          .pool = block.arena->pool,
+          .is_small = false,
+          .context = block.context};
+}
+
+std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address) const {
+  const Block* block = state_->active.find(address);
+  if (block == nullptr || !block->is_allocated) return std::nullopt;
+  return paged_info_of(*block);
+}
+
+// Free pages of the stream can be put together to one block, whatever lies between them.
+Allocator::CoreAccount PagedAllocator::core_account(StreamId stream) const {
+  CoreAccount account{.is_expandable = true};
+  for_each_free_block(state_->store, [&](const Block& block) {
+    if (!block.arena->pool.is_default()) account.cached_private_bytes += block.size;
+    if (block.stream != stream) {
+      account.cached_stream_bytes += block.size;
+      return;
+    }
+    const std::uint64_t soft = whole_page_bytes(block);
+    account.cached_soft_bytes += soft;
+    account.cached_hard_bytes += block.size - soft;
+    account.largest_cached_bytes = std::max(account.largest_cached_bytes, block.size - soft);
+  });
+  for (const PageClass& pages : state_->store.classes()) {
+    account.cached_soft_bytes += pages.loose.size() * pages.page_bytes;
+  }
+  account.largest_cached_bytes = std::max(account.largest_cached_bytes, account.cached_soft_bytes);
+  return account;
+}
+
+std::string PagedAllocator::pytorch_text(const Account& account,
+                                         const CoreAccount& core,
+                                         const FailedRequest& request) const {
+  if (request.reason == FailureReason::kTooLarge) return pytorch_absurd_size_message();
+  return pytorch_message(account, {.private_cached_bytes = core.cached_private_bytes});
+}
+
+std::vector<Allocator::LiveBlock> PagedAllocator::live_blocks() const {
+  std::vector<LiveBlock> blocks;
+  blocks.reserve(state_->active.size());
+  state_->active.for_each([&](const Block& block) {
+    if (!block.is_allocated) return;
+    blocks.push_back(
+        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
+  });
+  return blocks;
+}
+
+std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
+  std::vector<SegmentInfo> segments;
+  for (const PageArena& arena : state_->store.arenas()) {
+    const Block* previous = nullptr;
+    for (const Block* block = arena.first; block != nullptr; block = block->next) {
+      if (block->is_mapped) {
+        if (previous == nullptr || !previous->is_mapped) {
+          segments.push_back({.address = block->address,
+                              .stream = arena.stream(),
+                              .pool = arena.pool,
+                              .is_expandable = true});
+        }
+        segments.back().size_bytes += block->size;
+        segments.back().blocks.push_back(paged_info_of(*block));
+      }
+      previous = block;
+    }
+  }
+  std::ranges::sort(segments, {}, &SegmentInfo::address);
+  return segments;
+}
+
+// --- The bound -----------------------------------------------------------------------------------
+
+PagedBound PagedAllocator::bound() const {
+  const std::lock_guard lock(mutex_);
+  return bound_locked();
+}
+
+std::uint64_t PagedAllocator::live_pages_bytes() const {
+  const PagedState& s = *state_;
+  std::uint64_t free_pages = 0;
+  for_each_free_block(s.store, [&](const Block& block) { free_pages += whole_page_bytes(block); });
+  for (const PageClass& pages : s.store.classes()) {
+    free_pages += pages.loose.size() * pages.page_bytes;
+  }
+  return reserved_bytes() - free_pages;
+}
+
+PagedBound PagedAllocator::bound_locked() const {
+  const PagedState& s = *state_;
+  PagedBound bound{.reserved_bytes = reserved_bytes(),
+                   .live_pages_bytes = live_pages_bytes(),
+                   .unsettled_bytes = s.unsettled};
+  const std::uint64_t allowed = std::max(s.cushion_end(), s.peak_needed);
+  bound.cushion_bytes = saturating_subtract(allowed, bound.live_pages_bytes);
+  return bound;
+}
+
+// --- Invariants ----------------------------------------------------------------------------------
+
+namespace {
+
+std::optional<std::string> check_arena_blocks(const internal::PageArena& arena) {
+  DeviceAddress at = arena.base;
+  const internal::Block* previous = nullptr;
+  for (const internal::Block* block = arena.first; block != nullptr; block = block->next) {
+    if (block->prev != previous) return "neighbours do not point at one another";
+    if (block->address != at) return "the blocks of an arena leave a gap";
+    if (block->size == 0 || block->size % kMinBlockBytes != 0) {
+      return "a block's size is no multiple of 512";
+    }
+    if (block->arena != &arena || block->index != arena.free) return "a block is filed wrongly";
+    if (previous != nullptr && previous->is_mapped == block->is_mapped &&
+        (!block->is_mapped || (previous->is_free() && block->is_free()))) {
+      return "two free neighbours were not merged";
+    }
+    at += block->size;
+    previous = block;
+  }
+  if (at != arena.base + arena.size) return "the blocks of an arena do not fill it";
+  return std::nullopt;
+}
+
+// A slot has its page at home exactly where blocks are backed.
+std::optional<std::string> check_arena_slots(const internal::PageArena& arena) {
+  std::vector<bool> is_backed(arena.slots.size(), true);
+  for (const internal::Block* block : arena.unbacked) {
+    if (block->is_mapped) return "the list of unbacked blocks holds one that is backed";
+    const SlotRange range = slots_within(arena, block->address, block->address + block->size);
+    if (arena.address_of(range.first) != block->address ||
+        arena.address_of(range.last) != block->address + block->size) {
+      return "an unbacked block is not made of whole slots";
+    }
+    for (std::uint64_t i = range.first; i < std::min<std::uint64_t>(range.last, is_backed.size());
+         ++i) {
+      is_backed[i] = false;
+    }
+  }
+  for (std::uint64_t i = 0; i < arena.slots.size(); ++i) {
+    const Page* const page = arena.slots[i].page;
+    const PagePlace here{const_cast<internal::PageArena*>(&arena), i};
+    if (is_backed[i] != (page != nullptr && page->home == here)) {
+      return "a slot's page is not at home where its block is backed";
+    }
+    if (page != nullptr && std::ranges::count(page->mapped, here) != 1) {
+      return "a page does not know of a slot that maps it";
+    }
+  }
+  const auto count_unbacked = [&] {
+    std::size_t n = 0;
+    for (const internal::Block* b = arena.first; b != nullptr; b = b->next) n += b->is_mapped ? 0 : 1;
+    return n;
+  };
+  if (count_unbacked() != arena.unbacked.size()) return "an unbacked block is in no list";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> internal::PageStore::check() const {
+  for (const PageArena& arena : arenas_) {
+    if (auto problem = check_arena_blocks(arena)) return problem;
+    if (auto problem = arena.free->check_invariants()) return problem;
+    if (arena.is_private()) continue;
+    if (auto problem = check_arena_slots(arena)) return problem;
+  }
+  std::uint64_t stale = 0;
+  for (const PageClass& pages : classes_) {
+    std::uint64_t count = 0;
+    for (const Page& page : pages.all) {
+      if (page.handle == device::PageHandle::kNone) continue;
+      ++count;
+      const bool is_home = page.home.arena != nullptr;
+      stale += page.mapped.size() - (is_home ? 1 : 0);
+      if (is_home == (std::ranges::count(pages.loose, &page) > 0)) {
+        return "a page is at home and loose, or neither";
+      }
+      if (is_home && page.home.arena->pages != &pages) return "a page is at home in a wrong arena";
+    }
+    if (count != pages.count) return "pages are miscounted";
+  }
+  if (stale != stale_) return "stale mappings are miscounted";
+  return std::nullopt;
+}
+
+std::optional<std::string> PagedAllocator::check_core_invariants() const {
+  const PagedState& s = *state_;
+  if (auto problem = s.store.check()) return problem;
+  std::uint64_t pages = 0;
+  for (const PageClass& c : s.store.classes()) pages += c.count * c.page_bytes;
+  std::uint64_t active = 0;
+  std::uint64_t allocated = 0;
+  for (const PageArena& arena : s.store.arenas()) {
+    if (arena.is_private()) pages += arena.size;
+    for (const Block* block = arena.first; block != nullptr; block = block->next) {
+      const BlockState state = paged_state_of(*block);
+      if (state == BlockState::kAllocated) allocated += block->size;
+      if (state == BlockState::kAllocated || state == BlockState::kPendingFree) active += block->size;
+    }
+  }
+  if (pages != reserved_bytes()) return "reserved is not the sum of the pages";
+  if (active != static_cast<std::uint64_t>(stats_.active_bytes.all.current)) {
+    return "active is not the sum of its blocks";
+  }
+  if (allocated != static_cast<std::uint64_t>(stats_.allocated_bytes.all.current)) {
+    return "allocated is not the sum of its blocks";
+  }
+  if (!bound_locked().holds()) return "reserved is above the bound";
+  return std::nullopt;
+}
+
+}  // namespace headroom::memory

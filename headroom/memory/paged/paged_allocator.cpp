@@ -1,0 +1,238 @@
+#include "headroom/memory/paged/paged_allocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "headroom/base/checked.h"
+#include "headroom/base/error.h"
+#include "headroom/memory/internal/paged_state.h"
+
+namespace headroom::memory {
+
+namespace internal {
+
+PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted)
+    : self(allocator), options(wanted), store(device, blocks, *this), pending(device) {
+  const std::uint64_t granularity = device.properties().granularity_bytes;
+  options.page_bytes = round_up(options.page_bytes, granularity);
+  options.large_page_bytes = round_up(options.large_page_bytes, granularity);
+  normal = &store.add_class(options.page_bytes, false);
+  large = &store.add_class(options.large_page_bytes, false);
+  last_growth = std::chrono::steady_clock::now();
+}
+
+std::uint64_t PagedState::cushion_end() const noexcept {
+  return static_cast<std::uint64_t>(static_cast<double>(peak_live) *
+                                    (1.0 + options.cushion_fraction)) +
+         options.cushion_bytes;
+}
+
+std::uint64_t PagedState::room_in_cushion() const noexcept {
+  return std::min(room_in_limit(), saturating_subtract(cushion_end(), self.reserved_bytes()));
+}
+
+std::uint64_t PagedState::room_in_limit() const noexcept {
+  if (!self.limit_is_set()) return UINT64_MAX;
+  return saturating_subtract(self.limit_value(), self.reserved_bytes());
+}
+
+void PagedState::page_created(bool is_slab, std::uint64_t size_bytes) noexcept {
+  self.count_segment(/*is_growth=*/true, is_slab, size_bytes);
+}
+
+void PagedState::page_released(bool is_slab, std::uint64_t size_bytes) noexcept {
+  self.count_segment(/*is_growth=*/false, is_slab, size_bytes);
+}
+
+void PagedState::pages_arrived(const PageArena& arena,
+                               DeviceAddress at,
+                               std::uint64_t size) noexcept {
+  self.tell_segment(Action::kSegmentMap,
+                    {.address = at,
+                     .size_bytes = size,
+                     .stream = arena.stream(),
+                     .pool = arena.pool,
+                     .is_small = !arena.is_private() && arena.pages->is_slab});
+}
+
+void PagedState::pages_left(const PageArena& arena,
+                            DeviceAddress at,
+                            std::uint64_t size) noexcept {
+  self.tell_segment(Action::kSegmentUnmap,
+                    {.address = at,
+                     .size_bytes = size,
+                     .stream = arena.stream(),
+                     .pool = arena.pool,
+                     .is_small = !arena.is_private() && arena.pages->is_slab});
+}
+
+}  // namespace internal
+
+using internal::PagedState;
+
+namespace {
+
+void check_options(const device::Device& device, const PagedOptions& options) {
+  if (!device.properties().has_virtual_memory) {
+    throw InvalidArgument("PagedAllocator: " + to_string(device.id()) +
+                          " has no virtual memory; CachingAllocator serves it");
+  }
+  if (options.page_bytes == 0 || options.large_page_bytes < options.page_bytes) {
+    throw InvalidArgument(
+        "PagedAllocator: pages must be larger than 0 bytes, and large ones no smaller than others");
+  }
+  if (options.large_page_bytes >= device::kAbsurdSize) {
+    throw InvalidArgument("PagedAllocator: a page must be smaller than 1 EiB");
+  }
+  if (!(options.cushion_fraction >= 0 && options.cushion_fraction <= 1)) {
+    throw InvalidArgument("PagedAllocator: the cushion must be a share from 0 to 1, not " +
+                          std::to_string(options.cushion_fraction));
+  }
+}
+
+}  // namespace
+
+PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options) : Allocator(device) {
+  check_options(device, options);
+  state_ = std::make_unique<PagedState>(*this, device, options);
+}
+
+PagedAllocator::~PagedAllocator() {
+  set_sink(nullptr);
+  set_segment_sink(nullptr);
+  try {
+    const std::lock_guard lock(mutex_);
+    PagedState& s = *state_;
+    s.captures = 0;
+    s.store.set_capturing(false);
+    // Blocks still held go back with the rest; their holders have outlived the allocator.
+    std::vector<Block*> held;
+    s.active.for_each([&](Block& block) {
+      if (block.is_allocated) held.push_back(&block);
+    });
+    for (Block* block : held) {
+      block->is_allocated = false;
+      s.pending.add(*block, [](Block&) {});
+    }
+    s.pending.wait([](Block&) {});
+    s.store.wait_for_streams();
+    if (device_.tracks_blocks()) {
+      for (Block* block : held) device_.block_freed(block->address, block->size, block->stream);
+    }
+  } catch (...) {  // Without host memory the blocks' users are not waited for one by one.
+    (void)state_->store.wait_for_streams();
+  }
+  state_->store.release_all();
+}
+
+const PagedOptions& PagedAllocator::options() const noexcept { return state_->options; }
+
+void PagedAllocator::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  ++state_->captures;
+  state_->store.set_capturing(true);
+}
+
+void PagedAllocator::end_capture() {
+  const std::lock_guard lock(mutex_);
+  if (state_->captures == 0) throw InvalidArgument("end_capture: no capture is under way");
+  --state_->captures;
+  state_->store.set_capturing(state_->captures > 0);
+}
+
+// --- Private pools -------------------------------------------------------------------------------
+
+void PagedAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
+  const std::lock_guard lock(mutex_);
+  PagedState& s = *state_;
+  for (const internal::PagedScope& scope : s.scopes) {
+    if (scope.id == id) {
+      throw InvalidArgument("begin_allocate_to_pool: the pool is open already; end it first");
+    }
+  }
+  const auto found = s.private_pools.find(id);
+  if (found != s.private_pools.end() && found->second->use_count == 0) {
+    throw InvalidArgument(
+        "begin_allocate_to_pool: the pool was released; new_pool_id() makes another");
+  }
+  s.scopes.reserve(s.scopes.size() + 1);
+  if (found == s.private_pools.end()) {
+    auto pool = std::make_unique<internal::PagedPool>();
+    pool->id = id;
+    s.private_pools.emplace(id, std::move(pool));
+  } else {
+    ++found->second->use_count;
+  }
+  s.scopes.push_back({.id = id, .filter = std::move(filter)});
+}
+
+void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  if (std::erase_if(state_->scopes, [&](const auto& scope) { return scope.id == id; }) == 0) {
+    throw InvalidArgument("end_allocate_to_pool: the pool is not open");
+  }
+}
+
+void PagedAllocator::do_release_pool(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = state_->private_pools.find(id);
+  if (found == state_->private_pools.end() || found->second->use_count == 0) {
+    throw InvalidArgument("release_pool: there is no such pool, or it was released before");
+  }
+  --found->second->use_count;
+}
+
+// --- Taking memory ahead -------------------------------------------------------------------------
+
+AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::uint64_t> size_bytes,
+                                                           StreamId stream) {
+  std::unique_lock lock(mutex_);
+  PagedState& s = *state_;
+  const auto device_failed = [&](const device::DeviceStatus& status) {
+    return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = status}));
+  };
+  if (auto known = check_stream(stream); !known) return device_failed(known.error());
+  const std::uint64_t page = s.options.page_bytes;
+  std::uint64_t wanted = 0;
+  if (size_bytes) {
+    wanted = std::min(checked_round_up(*size_bytes, page).value_or(device::kAbsurdSize),
+                      device::kAbsurdSize);
+  } else {
+    const auto info = device_.memory_info();
+    if (!info) return device_failed(info.error());
+    wanted = round_down(std::min(info->free_bytes, s.room_in_limit()), page);
+  }
+  internal::StreamArenas& arenas = s.arenas_of(stream);
+  if (arenas.normal == nullptr) {
+    const auto made = s.store.arena_of(stream, *s.normal);
+    if (!made) return device_failed(made.error());
+    arenas.normal = *made;
+  }
+  const std::uint64_t before = reserved_bytes();
+  device::DeviceStatus status{};
+  // Without a size, as far as it goes: the device may have less than it says.
+  for (std::uint64_t piece = wanted; piece >= page && reserved_bytes() - before < wanted;) {
+    piece = std::min(piece, wanted - (reserved_bytes() - before));
+    s.store.begin_search();
+    const auto window = internal::PageStore::fresh_window(*arenas.normal, piece);
+    const internal::Backed backed =
+        window && piece <= s.room_in_limit()
+            ? s.store.back(*arenas.normal, *window, {.creates = true})
+            : internal::Backed{};
+    if (backed.outcome == internal::Backing::kDone) continue;
+    status = backed.status;
+    if (size_bytes) break;
+    piece = round_down(piece / 2, page);
+  }
+  const std::uint64_t taken = reserved_bytes() - before;
+  if (!size_bytes || taken >= wanted) return taken;
+  return Unexpected(fail(lock,
+                         {.reason = FailureReason::kOutOfMemory,
+                          .status = status,
+                          .asked_bytes = *size_bytes,
+                          .rounded_bytes = wanted,
+                          .segment_bytes = wanted - taken,
+                          .stream = stream}));
+}
+
+}  // namespace headroom::memory

@@ -1,0 +1,158 @@
+// Freeing and giving back, in PagedAllocator.
+#include <algorithm>
+#include <iterator>
+
+#include "headroom/base/checked.h"
+#include "headroom/memory/internal/paged_state.h"
+
+namespace headroom::memory {
+
+using device::DeviceResult;
+using device::DeviceStatus;
+using device::StatusCode;
+using internal::PagedState;
+
+DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
+  const std::lock_guard lock(mutex_);
+  PagedState& s = *state_;
+  Block* const found = s.active.find(address);
+  if (found == nullptr || !found->is_allocated) {
+    return Unexpected(
+        DeviceStatus{.code = StatusCode::kUnknownHandle,
+                     .call = "free",
+                     .detail = device_.owns_range(address, 1)
+                                   ? "the address is not a block that is held; was it freed before?"
+                                   : "the address does not belong to this allocator's device",
+                     .found = address});
+  }
+  Block& block = *found;
+  block.index->prepare(1);
+  if (s.captures > 0) s.pending.prepare();
+  block.is_allocated = false;
+  note_free_requested(note_of(block));
+  if (block.stream_uses.empty()) {
+    complete_free(block);
+  } else if (s.captures > 0) {
+    s.pending.defer(block);
+  } else {
+    s.pending.add(block, [this](Block& done) { complete_free(done); });
+  }
+  return {};
+}
+
+DeviceResult<void> PagedAllocator::do_record_stream(DeviceAddress address, StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  Block* const found = state_->active.find(address);
+  if (found == nullptr || !found->is_allocated) {
+    return Unexpected(DeviceStatus{.code = StatusCode::kUnknownHandle,
+                                   .call = "record_stream",
+                                   .detail = "the address is not a block that is held",
+                                   .found = address});
+  }
+  if (auto known = check_stream(stream); !known) return known;
+  Block& block = *found;
+  if (stream == block.stream || std::ranges::count(block.stream_uses, stream) > 0) return {};
+  block.stream_uses.push_back(stream);
+  return {};
+}
+
+inline void PagedAllocator::complete_free(Block& block) {
+  PagedState& s = *state_;
+  const BlockNote note = note_of(block);
+  block.index->prepare(1);
+  if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
+  s.active.erase(block.address);
+  block.requested = 0;
+  block.context = {};
+  block.gc_base = s.store.tick();
+  s.store.file_free(block);
+  note_free_completed(note);
+}
+
+void PagedAllocator::process_pending() {
+  if (state_->captures > 0) return;
+  state_->pending.process([this](Block& block) { complete_free(block); });
+}
+
+void PagedAllocator::wait_for_pending() {
+  state_->pending.wait([this](Block& block) { complete_free(block); });
+}
+
+void PagedAllocator::do_process_events() {
+  const std::lock_guard lock(mutex_);
+  process_pending();
+  trim_when_idle();
+}
+
+// --- Giving back ---------------------------------------------------------------------------------
+
+std::uint64_t PagedAllocator::do_empty_cache() {
+  const std::lock_guard lock(mutex_);
+  return release_cached(0);
+}
+
+std::uint64_t PagedAllocator::do_trim(std::uint64_t keep_bytes) {
+  const std::lock_guard lock(mutex_);
+  return release_cached(keep_bytes);
+}
+
+// Gives free pages back until at most `keep_bytes` are cached. Returns the bytes.
+std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
+  PagedState& s = *state_;
+  if (s.captures > 0) return 0;
+  const std::uint64_t before = reserved_bytes();
+  wait_for_pending();
+  s.store.wait_for_streams();
+  release_pools();
+  const auto active = static_cast<std::uint64_t>(stats_.active_bytes.all.current);
+  const std::uint64_t cached = reserved_bytes() - active;
+  if (cached > keep_bytes) {
+    s.store.begin_search();
+    // To the page: what is left is at most what may stay.
+    const std::uint64_t excess = cached - keep_bytes;
+    s.store.release_free(keep_bytes == 0 ? UINT64_MAX : excess + s.large->page_bytes - 1);
+    s.store.retire(UINT64_MAX);
+  }
+  return before - reserved_bytes();
+}
+
+// Handles of private pools that nobody needs any more. The streams have been waited for.
+void PagedAllocator::release_pools() {
+  PagedState& s = *state_;
+  for (auto it = s.private_pools.begin(); it != s.private_pools.end();) {
+    internal::PagedPool& pool = *it->second;
+    if (pool.use_count > 0) {
+      ++it;
+      continue;
+    }
+    std::vector<PageArena*> empty;
+    for (PageArena& arena : s.store.arenas()) {
+      const bool is_of_pool = arena.is_private() && arena.pool == pool.id;
+      if (is_of_pool && arena.first->is_free() && arena.first->next == nullptr) {
+        empty.push_back(&arena);
+      }
+    }
+    for (PageArena* arena : empty) (void)s.store.release_private_arena(*arena);
+    it = is_pool_in_use(pool) ? std::next(it) : s.private_pools.erase(it);
+  }
+}
+
+bool PagedAllocator::is_pool_in_use(const internal::PagedPool& pool) const {
+  const PagedState& s = *state_;
+  const auto is_of_pool = [&](const PageArena& arena) {
+    return arena.is_private() && arena.pool == pool.id;
+  };
+  return std::ranges::any_of(s.store.arenas(), is_of_pool) ||
+         std::ranges::any_of(s.scopes, [&](const auto& scope) { return scope.id == pool.id; });
+}
+
+void PagedAllocator::trim_when_idle() {
+  PagedState& s = *state_;
+  if (!s.options.idle || s.captures > 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - s.last_growth < s.options.idle->after) return;
+  s.last_growth = now;
+  release_cached(s.options.idle->keep_bytes);
+}
+
+}  // namespace headroom::memory

@@ -1,0 +1,152 @@
+// When no hole that is backed is large enough: which pages to create or move, rung by rung, the
+// cheapest first.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "headroom/memory/internal/paged_state.h"
+
+namespace headroom::memory {
+
+using internal::Backed;
+using internal::Backing;
+using internal::PageSupply;
+using internal::PageWindow;
+using internal::PagedState;
+
+namespace {
+
+// How much of the pages it takes a small block may leave unused in an arena of larger pages.
+constexpr double kMostOverflow = 1.25;
+// And how many holes are looked at for one that is as good.
+constexpr int kOverflowLooks = 64;
+
+// Stale mappings that are kept at most; past it they are unmapped, as far as nobody uses them.
+constexpr std::uint64_t kMostStale = 32'768;
+
+}  // namespace
+
+namespace internal {
+
+bool is_shortage(const device::DeviceStatus& status) noexcept {
+  using device::StatusCode;
+  return status == StatusCode::kOutOfMemory || status == StatusCode::kOutOfAddressSpace ||
+         status == StatusCode::kTooManyMappings || status == StatusCode::kOutOfHostMemory;
+}
+
+}  // namespace internal
+
+// What the bound is made of is known best while the pages are being looked at.
+void PagedAllocator::note_search(std::uint64_t rounded) {
+  PagedState& s = *state_;
+  const auto live = static_cast<std::uint64_t>(stats_.live_bytes.current);
+  const auto peak = static_cast<std::uint64_t>(stats_.live_bytes.peak);
+  s.peak_live = std::max({s.peak_live, peak, live + rounded});
+  s.last_growth = std::chrono::steady_clock::now();
+}
+
+// Past the cushion only what pages in use need is right; the rest is what could not be moved.
+void PagedAllocator::note_growth() {
+  PagedState& s = *state_;
+  const std::uint64_t reserved = reserved_bytes();
+  if (reserved <= std::max(s.cushion_end(), s.peak_needed) + s.unsettled) return;
+  s.peak_needed = std::max(s.peak_needed, live_pages_bytes());
+  const std::uint64_t allowed = std::max(s.cushion_end(), s.peak_needed);
+  s.unsettled = reserved > allowed ? reserved - allowed : 0;
+}
+
+PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
+  trim_when_idle();
+  note_search(request.rounded);
+  Place found = stitch_within(request, /*in_cushion=*/true);
+  if (found.is_found() || found.has_failed) return found;
+  return stitch_within(request, /*in_cushion=*/false);
+}
+
+PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool in_cushion) {
+  PagedState& s = *state_;
+  internal::StreamArenas& arenas = s.arenas_of(request.stream);
+  for (auto [arena, pages] : {std::pair{&arenas.normal, s.normal}, {&arenas.large, s.large}}) {
+    if (*arena != nullptr) continue;
+    const auto made = s.store.arena_of(request.stream, *pages);
+    if (!made) return {.status = made.error(), .has_failed = !internal::is_shortage(made.error())};
+    *arena = *made;
+  }
+  PageArena& own = is_large(request.rounded) ? *arenas.large : *arenas.normal;
+  PageArena& other = &own == arenas.large ? *arenas.normal : *arenas.large;
+  if (s.store.stale_slots() > kMostStale) s.store.retire(kMostStale / 2);
+  s.store.begin_search();
+
+  Place failed;
+  std::uint64_t missing = 0;
+  const auto attempt = [&](PageArena& arena, PageSupply supply) -> Place {
+    const auto window = s.store.best_window(arena, request.rounded);
+    if (!window) return {};
+    supply.creates_in_cushion = true;
+    supply.creates = !in_cushion;
+    const Backed backed = s.store.back(arena, *window, supply);
+    missing = backed.missing_pages;
+    if (backed.outcome == Backing::kDone) return {.block = backed.block, .at = window->begin};
+    if (backed.outcome == Backing::kDeviceFailed && !internal::is_shortage(backed.status)) {
+      failed = {.status = backed.status, .has_failed = true};
+    }
+    if (backed.outcome == Backing::kDeviceFailed) s.store.begin_search();
+    return {};
+  };
+
+  constexpr PageSupply kCreate{};
+  constexpr PageSupply kOwn{.moves_own = true};
+  constexpr PageSupply kAll{.moves_own = true, .moves_others = true};
+  Place found = attempt(own, kCreate);
+  if (!found.is_found()) found = overflow(request, own, /*may_waste=*/false);
+  if (!found.is_found()) found = attempt(own, kOwn);
+  if (!found.is_found() && &own == arenas.large) found = attempt(other, kOwn);
+  if (!found.is_found()) found = attempt(own, kAll);
+  if (!found.is_found() && missing > 0 &&
+      s.store.make_room(*own.pages, missing * own.page_bytes(), in_cushion)) {
+    s.store.begin_search();
+    found = attempt(own, kAll);
+  }
+  if (!found.is_found()) found = overflow(request, own, /*may_waste=*/true);
+  if (!found.is_found()) {
+    s.store.begin_search();
+    found = attempt(other, kAll);
+  }
+  if (!found.is_found() && missing > 0 &&
+      s.store.make_room(*other.pages, missing * other.page_bytes(), in_cushion)) {
+    s.store.begin_search();
+    found = attempt(other, kAll);
+  }
+  return found.is_found() ? found : failed;
+}
+
+// A hole of the other arena. Small blocks in large pages keep those from moving, so at first only
+// where the block fills what it touches.
+PagedAllocator::Place PagedAllocator::overflow(const Request& request,
+                                               PageArena& own,
+                                               bool may_waste) {
+  const internal::StreamArenas& arenas = state_->arenas_of(request.stream);
+  PageArena& other = &own == arenas.large ? *arenas.normal : *arenas.large;
+  const internal::FreeIndex& free = *other.free;
+  Place best;
+  double least = may_waste || other.page_bytes() < own.page_bytes()
+                     ? HUGE_VAL
+                     : kMostOverflow * static_cast<double>(request.rounded);
+  auto at = free.lower_bound(request.rounded);
+  for (int i = 0; i < kOverflowLooks && at != free.end(); ++i, at = free.next(at)) {
+    Block& block = free.at(at);
+    const DeviceAddress end = block.address + block.size;
+    for (const DeviceAddress begin : {block.address, end - request.rounded}) {
+      const auto touched = static_cast<double>(
+          internal::PageStore::pages_touched(block, begin, begin + request.rounded) *
+          other.page_bytes());
+      if (touched >= least && best.is_found()) continue;
+      if (touched > least) continue;
+      least = touched;
+      best = {.block = &block, .at = begin};
+    }
+  }
+  return best;
+}
+
+}  // namespace headroom::memory

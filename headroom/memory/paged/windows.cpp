@@ -1,0 +1,175 @@
+// Which window of addresses to back: the one that lacks the fewest pages.
+#include <algorithm>
+
+#include "headroom/memory/internal/page_store.h"
+
+namespace headroom::memory::internal {
+
+namespace {
+
+// What a slot of a window costs, about in microseconds of the driver. Every page that holds nothing
+// now costs a little too, so that windows which begin and end in pages in use are preferred.
+constexpr std::uint64_t kEmptyPage = 1;
+constexpr std::uint64_t kMap = 32;
+constexpr std::uint64_t kUnmapAndMap = 52;
+// Addresses never used before are endless, but each page mapped there is one more mapping to keep.
+constexpr std::uint64_t kMapFresh = 65;
+
+struct Run {
+  const Block* first = nullptr;
+  DeviceAddress begin = 0;
+  DeviceAddress end = 0;
+};
+
+bool is_vacant(const Block* block) noexcept {
+  return block != nullptr && (!block->is_mapped || block->is_free());
+}
+
+// The run of vacant blocks around an unbacked one; nothing where an earlier unbacked block of the
+// same run exists. Vacant neighbours alternate: backed, unbacked, backed.
+std::optional<Run> run_that_starts_at(const Block& unbacked) noexcept {
+  const Block* first = &unbacked;
+  if (is_vacant(first->prev)) {
+    first = first->prev;
+    if (is_vacant(first->prev)) return std::nullopt;
+  }
+  const Block* last = &unbacked;
+  while (is_vacant(last->next)) last = last->next;
+  return Run{.first = first, .begin = first->address, .end = last->address + last->size};
+}
+
+}  // namespace
+
+void PageStore::poll(StreamClock& clock) noexcept {
+  while (!clock.marks.empty()) {
+    const StreamClock::Mark& mark = clock.marks.front();
+    const auto ready = device_.query_event(mark.event);
+    if (!(ready ? *ready : is_gone(ready.error()))) return;
+    (void)device_.release_event(mark.event);
+    clock.done = mark.at;
+    clock.marks.pop_front();
+  }
+}
+
+// From here on it can be asked whether the stream has passed what was freed until now.
+void PageStore::mark_moment(StreamClock& clock) {
+  constexpr std::size_t kMostMarks = 8;
+  if (clock.marked == clock_ || clock.marks.size() >= kMostMarks) return;
+  clock.marks.push_back({.at = clock_});
+  const auto event = device_.record_event(clock.stream);
+  if (event) {
+    clock.marks.back().event = *event;
+    clock.marked = clock_;
+    return;
+  }
+  clock.marks.pop_back();
+  // A stream that is unknown now has been released, and has no work left that we could wait for.
+  if (is_gone(event.error()) || event.error() == device::StatusCode::kUnknownHandle) {
+    clock.done = clock_;
+    clock.marked = clock_;
+  }
+}
+
+void PageStore::begin_search() {
+  if (!is_capturing_) {
+    for (StreamClock& clock : clocks_) {
+      poll(clock);
+      mark_moment(clock);
+      poll(clock);
+    }
+  }
+  mark_ += 2;  // the odd number after it marks what a plan has taken
+  for (PageArena& arena : arenas_) {
+    if (arena.is_private()) continue;
+    arena.free_pages = 0;
+    arena.free->for_each([&](Block& block) {
+      const SlotRange whole = slots_within(arena, block.address, block.address + block.size);
+      for (std::uint64_t i = whole.first; i < whole.last; ++i) {
+        Page& page = *arena.slots[i].page;
+        page.mark = mark_;
+        page.cover = &block;
+        ++arena.free_pages;
+      }
+    });
+  }
+  for (PageClass& pages : classes_) {
+    for (Page* page : pages.loose) page->mark = mark_;
+  }
+}
+
+std::optional<std::uint64_t> PageStore::window_cost(const PageArena& arena,
+                                                    const PageWindow& window,
+                                                    std::uint64_t best) const {
+  const SlotRange touched = slots_touched(arena, window.begin, window.end);
+  const SlotRange vacant = slots_within(arena, window.run_begin, window.run_end);
+  std::uint64_t cost = 0;
+  // A slot that is not wholly vacant holds a part of a block in use: it is backed.
+  const std::uint64_t last = std::min(touched.last, vacant.last);
+  for (std::uint64_t i = std::max(touched.first, vacant.first); i < last; ++i) {
+    cost += kEmptyPage;
+    if (i >= arena.slots.size()) {
+      cost += kMapFresh;
+    } else if (const PageSlot& slot = arena.slots[i]; slot.page == nullptr) {
+      cost += kMap;
+    } else if (!is_free(*slot.page)) {
+      if (is_capturing_ || slot.idle_since > arena.clock->done) return std::nullopt;
+      cost += kUnmapAndMap;
+    }
+    if (cost >= best) return std::nullopt;
+  }
+  return cost;
+}
+
+std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
+                                                 std::uint64_t size_bytes) const {
+  std::optional<PageWindow> found;
+  std::uint64_t best = UINT64_MAX;
+  const DeviceAddress top = arena.base + arena.slots.size() * arena.page_bytes();
+  for (const Block* unbacked : arena.unbacked) {
+    const std::optional<Run> run = run_that_starts_at(*unbacked);
+    if (!run || run->end - run->begin < size_bytes) continue;
+    const auto consider = [&](DeviceAddress begin) {
+      if (begin < run->begin || begin > run->end - size_bytes) return;
+      const PageWindow window{.begin = begin,
+                              .end = begin + size_bytes,
+                              .run_begin = run->begin,
+                              .run_end = run->end};
+      if (const auto cost = window_cost(arena, window, best)) {
+        best = *cost;
+        found = window;
+      }
+    };
+    const bool is_tail = run->end == arena.base + arena.size;
+    consider(run->begin);
+    if (!is_tail) consider(run->end - size_bytes);
+    for (const Block* block = run->first; block != nullptr && block->address < run->end;
+         block = block->next) {
+      if (!block->is_mapped) continue;
+      consider(block->address);
+      consider(block->address + block->size - std::min(size_bytes, block->address + block->size));
+    }
+    if (is_tail) consider(top);
+  }
+  return found;
+}
+
+std::optional<PageWindow> PageStore::fresh_window(const PageArena& arena,
+                                                  std::uint64_t size_bytes) {
+  const DeviceAddress begin = arena.base + arena.slots.size() * arena.page_bytes();
+  const DeviceAddress end = arena.base + arena.size;
+  if (end - begin < size_bytes) return std::nullopt;
+  return PageWindow{
+      .begin = begin, .end = begin + size_bytes, .run_begin = begin, .run_end = end};
+}
+
+std::uint64_t PageStore::pages_touched(const Block& block,
+                                       DeviceAddress begin,
+                                       DeviceAddress end) noexcept {
+  const SlotRange whole = slots_within(*block.arena, block.address, block.address + block.size);
+  const SlotRange touched = slots_touched(*block.arena, begin, end);
+  return SlotRange{.first = std::max(whole.first, touched.first),
+                   .last = std::min(whole.last, touched.last)}
+      .size();
+}
+
+}  // namespace headroom::memory::internal
