@@ -66,6 +66,7 @@ Json bound_json(const ReplayResult& result, const Program& program) {
           {"live_pages", bound.live_pages_bytes},
           {"slab_residue", bound.slab_residue_bytes},
           {"cushion", bound.cushion_bytes},
+          {"unsettled", bound.unsettled_bytes},
           {"holds", bound.holds()}};
 }
 

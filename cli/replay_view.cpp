@@ -170,13 +170,15 @@ std::string excess_text(const PolicyResult& entry, const Program& program, const
   if (!result.is_bound_exceeded()) return "";
   const memory::PagedBound& bound = result.bound->bound;
   return paragraph(fmt::format("{}: bound exceeded at event {}: {} reserved, of {} in live pages, "
-                               "{} of slab residue and a cushion of {}. This is a bug of ours.",
+                               "{} of slab residue, a cushion of {} and {} unsettled. This is a "
+                               "bug of ours.",
                                report::printable(entry.policy.name),
                                format_count(program.op_events[result.bound->op]),
                                format_bytes(bound.reserved_bytes),
                                format_bytes(bound.live_pages_bytes),
                                format_bytes(bound.slab_residue_bytes),
-                               format_bytes(bound.cushion_bytes)),
+                               format_bytes(bound.cushion_bytes),
+                               format_bytes(bound.unsettled_bytes)),
                    t);
 }
 

@@ -41,17 +41,22 @@ void SegmentWatch::record(const memory::Event& event) noexcept {
       keeps_events = false;
     }
   }
-  if (event.action == Action::kSegmentAlloc || event.action == Action::kSegmentMap) {
-    ++calls.device_allocs;
-    reserved += event.size_bytes;
-    if (reserved > peak_reserved) {
-      peak_reserved = reserved;
-      peak_op = op;
-    }
-  } else {
-    ++calls.device_frees;
-    reserved -= event.size_bytes;
-  }
+  if (counts_handles_) return;
+  const bool takes = event.action == Action::kSegmentAlloc || event.action == Action::kSegmentMap;
+  takes ? take(event.size_bytes) : give_back(event.size_bytes);
+}
+
+void SegmentWatch::take(std::uint64_t size_bytes) noexcept {
+  ++calls.device_allocs;
+  reserved += size_bytes;
+  if (reserved <= peak_reserved) return;
+  peak_reserved = reserved;
+  peak_op = op;
+}
+
+void SegmentWatch::give_back(std::uint64_t size_bytes) noexcept {
+  ++calls.device_frees;
+  reserved -= size_bytes;
 }
 
 void SegmentWatch::device_called(Call call, std::uint64_t size_bytes) noexcept {
@@ -65,9 +70,11 @@ void SegmentWatch::device_called(Call call, std::uint64_t size_bytes) noexcept {
       break;
     case Call::kCreatePages:
       ++calls.handles_created;
+      if (counts_handles_) take(size_bytes);
       cost = &costs_.create_pages;
       break;
     case Call::kReleasePages:
+      if (counts_handles_) give_back(size_bytes);
       cost = &costs_.release_pages;
       break;
     case Call::kMapPages:
@@ -89,7 +96,7 @@ void SegmentWatch::device_called(Call call, std::uint64_t size_bytes) noexcept {
 Machine::Machine(const Program& program, const ReplayOptions& options)
     : program_(program),
       options_(options),
-      watch_(program.ops.size() / 2),
+      watch_(program.ops.size() / 2, options.paged.has_value()),
       addresses_(program.slot_count, 0) {
   build();
   if (!program.start.segments.empty() && !restore()) {
@@ -260,8 +267,8 @@ void Machine::let_streams_run() {
 void Machine::check_bound() {
   if (result_.is_bound_exceeded()) return;
   const auto slack = [](const memory::PagedBound& bound) {
-    return bound.live_pages_bytes + bound.slab_residue_bytes + bound.cushion_bytes -
-           bound.reserved_bytes;
+    return bound.live_pages_bytes + bound.slab_residue_bytes + bound.cushion_bytes +
+           bound.unsettled_bytes - bound.reserved_bytes;
   };
   const memory::PagedBound now = paged_->bound();
   if (!result_.bound || !now.holds() || slack(now) < slack(result_.bound->bound)) {

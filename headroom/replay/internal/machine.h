@@ -16,10 +16,12 @@
 namespace headroom::replay::internal {
 
 // Counts what the allocator takes and gives back, prices what the driver is asked for, and
-// remembers when most was reserved.
+// remembers when most was reserved. Memory that moves between addresses is counted by its handles:
+// its segment events say where it is seen, not that it came or went.
 class SegmentWatch final : public memory::EventSink, public device::CallWatch {
  public:
-  explicit SegmentWatch(std::size_t half_op) : half_op_(half_op) {}
+  SegmentWatch(std::size_t half_op, bool counts_handles)
+      : half_op_(half_op), counts_handles_(counts_handles) {}
 
   void record(const memory::Event& event) noexcept override;
   void device_called(device::Call call, std::uint64_t size_bytes) noexcept override;
@@ -34,8 +36,12 @@ class SegmentWatch final : public memory::EventSink, public device::CallWatch {
   double second_half_us = 0;
 
  private:
+  void take(std::uint64_t size_bytes) noexcept;
+  void give_back(std::uint64_t size_bytes) noexcept;
+
   device::CallCosts costs_ = device::h200_call_costs();
   std::size_t half_op_;
+  bool counts_handles_;
 };
 
 class Machine {
