@@ -112,6 +112,11 @@ bool is_paged_backend(const SettingText& setting) {
   return setting.key == "backend" && setting.value == kPagedBackend;
 }
 
+bool is_unknown_backend(const SettingText& setting) {
+  return setting.key == "backend" && setting.value != "native" &&
+         setting.value != "cudaMallocAsync";
+}
+
 // What the shell or the pinned memory takes, whichever the core.
 bool is_common(const SettingText& setting) {
   return setting.key == "per_process_memory_fraction" || setting.key.starts_with("pinned_");
@@ -153,6 +158,10 @@ Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
   const std::vector<SettingText> settings = split_settings(text);
   if (std::ranges::any_of(settings, is_paged_backend)) {
     return read_paged_choice(text, settings, base);
+  }
+  const auto unknown = std::ranges::find_if(settings, is_unknown_backend);
+  if (unknown != settings.end()) {
+    return Unexpected(refusal(*unknown, "native, cudaMallocAsync or paged"));
   }
   auto parsed = parse_config(text, {.base = base});
   if (!parsed) return Unexpected(parsed.error());
