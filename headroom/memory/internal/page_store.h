@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "headroom/base/bytes.h"
 #include "headroom/device/device.h"
 #include "headroom/memory/internal/block.h"
 #include "headroom/memory/internal/page_table.h"
@@ -33,8 +34,8 @@ class PageHost {
   [[nodiscard]] virtual std::uint64_t room_in_cushion() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t room_in_limit() const noexcept = 0;
   // Physical memory came or went.
-  virtual void page_created(bool is_slab, std::uint64_t size_bytes) noexcept = 0;
-  virtual void page_released(bool is_slab, std::uint64_t size_bytes) noexcept = 0;
+  virtual void page_created(std::uint64_t size_bytes) noexcept = 0;
+  virtual void page_released(std::uint64_t size_bytes) noexcept = 0;
   // Pages are at home at these addresses now, or no more.
   virtual void pages_arrived(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept = 0;
   virtual void pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept = 0;
@@ -57,6 +58,7 @@ struct PageSupply {
   bool moves_own = false;     // free pages of the same stream
   bool moves_others = false;  // of other streams, behind an event
   bool creates = false;       // up to the limit
+  bool breaks_large = false;  // large pages where small ones are wanted
 };
 
 // The device has no room, as opposed to being broken.
@@ -68,7 +70,7 @@ struct Backed {
   Backing outcome = Backing::kTooFew;
   Block* block = nullptr;  // free, backed, and around the window
   device::DeviceStatus status{};
-  std::uint64_t missing_pages = 0;  // where there were too few
+  std::uint64_t missing_bytes = 0;  // where there were too few
 };
 
 class PageStore {
@@ -80,10 +82,20 @@ class PageStore {
 
   // --- Arenas, in paged/arenas.cpp ---------------------------------------------------------------
 
-  PageClass& add_class(std::uint64_t page_bytes, bool is_slab);
+  // The large pages' size is a multiple of the small ones'.
+  void set_page_sizes(std::uint64_t small_bytes, std::uint64_t large_bytes);
   StreamClock& clock_of(StreamId stream);
-  // The arena of a stream and class, with its addresses reserved; made when first asked for.
-  device::DeviceResult<PageArena*> arena_of(StreamId stream, PageClass& pages);
+  // The arena of a stream and kind, with its addresses reserved; made when first asked for. Slab
+  // arenas are parts of one region.
+  device::DeviceResult<PageArena*> arena_of(StreamId stream, ArenaKind kind);
+  struct AddressRange {
+    DeviceAddress base = 0;
+    std::uint64_t size = 0;
+  };
+  // Where slabs are, once there is a slab arena.
+  [[nodiscard]] AddressRange slab_region() const noexcept {
+    return {.base = slab_region_, .size = slab_region_ == 0 ? 0 : kSlabStreams * slab_range_bytes()};
+  }
   // One handle of its own, for a private pool.
   device::DeviceResult<PageArena*> add_private_arena(StreamId stream,
                                                      PoolId pool,
@@ -105,8 +117,8 @@ class PageStore {
   // Slots behind all that were ever mapped; nothing where the arena has no such left.
   [[nodiscard]] static std::optional<PageWindow> fresh_window(const PageArena& arena,
                                                               std::uint64_t size_bytes);
-  // How many pages that hold nothing now a window in a free block would take.
-  [[nodiscard]] static std::uint64_t pages_touched(const Block& block,
+  // Bytes of the pages that hold nothing now and that a window in a free block would take.
+  [[nodiscard]] static std::uint64_t bytes_touched(const Block& block,
                                                    DeviceAddress begin,
                                                    DeviceAddress end) noexcept;
 
@@ -115,23 +127,24 @@ class PageStore {
   // Makes the window part of a free, backed block. When it cannot, nothing is lost: what was
   // created or mapped on the way stays for later. May throw bad_alloc before anything was done.
   Backed back(PageArena& arena, const PageWindow& window, PageSupply supply);
-  // Gives free pages of other sizes back to the device, the longest unused first, until
-  // `wanted_bytes` fit. Only such as no stream uses any more. True when they fit.
-  bool make_room(const PageClass& wanted, std::uint64_t wanted_bytes, bool in_cushion);
+  // Gives free large pages back to the device, the longest unused first, until `wanted_bytes` fit.
+  // Only such as no stream uses any more. True when they fit.
+  bool make_room(std::uint64_t wanted_bytes, bool in_cushion);
   // Gives back at most `most_bytes` of free pages.
   std::uint64_t release_free(std::uint64_t most_bytes);
   // Unmaps stale slots that nobody uses; at most `most`. Returns how many.
   std::uint64_t retire(std::uint64_t most);
   // Waits until the streams have passed everything that was freed. False when one would not.
   bool wait_for_streams();
-  // All bytes of free pages, as of the last search; and those of one stream.
-  [[nodiscard]] std::uint64_t free_bytes() const noexcept;
+  // Asks what the streams have finished, and lets it be asked again for what was freed since.
+  void mark_moments();
 
   void set_capturing(bool is_capturing) noexcept { is_capturing_ = is_capturing; }
   [[nodiscard]] bool is_capturing() const noexcept { return is_capturing_; }
   [[nodiscard]] const std::list<PageArena>& arenas() const noexcept { return arenas_; }
   [[nodiscard]] std::list<PageArena>& arenas() noexcept { return arenas_; }
-  [[nodiscard]] const std::deque<PageClass>& classes() const noexcept { return classes_; }
+  [[nodiscard]] const PageClass& small_pages() const noexcept { return small_; }
+  [[nodiscard]] const PageClass& large_pages() const noexcept { return large_; }
   [[nodiscard]] std::uint64_t stale_slots() const noexcept { return stale_; }
 
   // Blocks of an arena. The parts of a free block after `front`, which becomes a block of its own.
@@ -144,28 +157,51 @@ class PageStore {
   [[nodiscard]] std::optional<std::string> check() const;
 
  private:
+  static constexpr std::uint64_t kSlabStreams = 64;
+  static constexpr std::uint64_t kMostSlabBytes = 16_GiB;
+
   struct Need {
     std::uint64_t slot = 0;
+    PageClass* pages = nullptr;
     Page* page = nullptr;  // null: to be created
+  };
+  // Free pages that may be taken, the longest unused first, and how many are.
+  struct Donors {
+    std::vector<Page*> pages{};
+    std::size_t used = 0;
+
+    [[nodiscard]] Page* next() noexcept { return used < pages.size() ? pages[used++] : nullptr; }
   };
   struct Plan {
     PageArena* arena = nullptr;
-    std::vector<Need> needs{};        // slots to map
-    std::vector<Need> revived{};      // slots that get a page back that they still map
-    std::vector<Page*> taken{};       // from elsewhere, or created
-    std::vector<Page*> kept{};        // at home in the window already
-    std::uint64_t to_create = 0;
+    SlotRange vacant{};              // of the run the window lies in
+    std::vector<Need> needs{};       // places to map, by slot
+    std::vector<Need> revived{};     // places that get a page back that they still map
+    std::vector<Page*> taken{};      // from elsewhere, or created
+    std::vector<Page*> kept{};       // at home in the window already
+    std::uint64_t missing = 0;       // slots for which there is no page
+    std::uint64_t created_bytes = 0;
+    std::optional<Donors> small{};   // looked up when first asked for
+    std::optional<Donors> large{};
   };
 
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
   [[nodiscard]] std::optional<std::uint64_t> window_cost(const PageArena& arena,
                                                          const PageWindow& window,
                                                          std::uint64_t best) const;
+  [[nodiscard]] device::DeviceResult<AddressRange> reserve_range();
+  [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
+  [[nodiscard]] std::uint64_t slab_range_bytes() const noexcept;
   void poll(StreamClock& clock) noexcept;
   void mark_moment(StreamClock& clock);
 
-  [[nodiscard]] std::uint64_t draw_plan(Plan& plan, const PageWindow& window, PageSupply supply);
-  void take_donors(Plan& plan, PageSupply supply, std::uint64_t count);
+  void draw_plan(Plan& plan, const PageWindow& window, PageSupply supply);
+  void fill_run(Plan& plan, SlotRange lacking, PageSupply supply);
+  [[nodiscard]] Need next_need(Plan& plan, SlotRange lacking, PageSupply supply);
+  [[nodiscard]] bool may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const;
+  [[nodiscard]] Page* donor(Plan& plan, PageClass& pages, PageSupply supply);
+  [[nodiscard]] Donors find_donors(const PageArena& arena, PageClass& pages, PageSupply supply) const;
+  [[nodiscard]] bool has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const;
   void forget(Plan& plan) noexcept;
   void prepare_commit(Plan& plan);
   [[nodiscard]] device::DeviceResult<void> create_missing(Plan& plan);
@@ -180,14 +216,18 @@ class PageStore {
   void leave_homes(std::vector<Page*>& pages) noexcept;
   void unback(Block& cover, PageArena& arena, SlotRange range) noexcept;
   Block& arrive(PageArena& arena, SlotRange range) noexcept;
-  bool unmap_slot(PageArena& arena, std::uint64_t slot) noexcept;
+  [[nodiscard]] device::DeviceResult<void> unmap_place(Page& page, PagePlace place) noexcept;
   bool can_unmap_all(const Page& page) const noexcept;
-  bool release_page(PageClass& pages, Page& page) noexcept;
+  bool release_page(Page& page) noexcept;
+  void release_some(PageClass& pages, std::uint64_t most_bytes, std::uint64_t& released);
 
   device::Device& device_;
   BlockStore& blocks_;
   PageHost& host_;
-  std::deque<PageClass> classes_{};
+  PageClass small_{};
+  PageClass large_{};
+  DeviceAddress slab_region_ = 0;
+  std::uint64_t slab_arenas_ = 0;
   std::list<PageArena> arenas_{};
   std::deque<StreamClock> clocks_{};
   std::uint64_t clock_ = 0;

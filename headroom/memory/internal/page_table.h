@@ -4,7 +4,8 @@
 //   slots     | p3 | p7 | -- | p1 | p3 | ...      one page of physical memory may be mapped at
 //   blocks    | held |  free  | unbacked | ...    several slots, but at one of them it is at home
 //
-// A page is at home where its bytes count: in the slot that a held block or a free, backed block
+// Slots are as long as the smallest page; larger pages span several. A page is at home where its
+// bytes count: in slots that a held block or a free, backed block
 // covers. Other slots that still map it are stale: reading through them shows somebody else's
 // bytes. When the page is free, such a slot can have it back without a call of the device.
 #pragma once
@@ -24,6 +25,7 @@ namespace headroom::memory::internal {
 struct PageArena;
 struct PageClass;
 
+// Where a page is mapped: so many slots from `slot` on, as the page spans.
 struct PagePlace {
   PageArena* arena = nullptr;
   std::uint64_t slot = 0;
@@ -31,18 +33,20 @@ struct PagePlace {
   friend bool operator==(const PagePlace&, const PagePlace&) = default;
 };
 
-// One physical handle.
+// One physical handle. It is mapped whole or not at all.
 struct Page {
   device::PageHandle handle = device::PageHandle::kNone;
+  PageClass* pages = nullptr;
   PagePlace home{};                 // arena null: at home nowhere, and so free
-  std::vector<PagePlace> mapped{};  // every slot that maps it, its home included
+  std::vector<PagePlace> mapped{};  // every place that maps it, its home included
   // As of the search `mark`: the free block around its home.
   Block* cover = nullptr;
   std::uint64_t mark = 0;
 };
 
 struct PageSlot {
-  Page* page = nullptr;  // what is mapped here
+  Page* page = nullptr;      // what is mapped here
+  std::uint64_t first = 0;   // the slot where that mapping begins
   // The clock of the last free here before the page went elsewhere: once the stream has passed
   // it, nobody uses the stale mapping.
   std::uint64_t idle_since = 0;
@@ -63,38 +67,37 @@ struct StreamClock {
 // The pages of one size.
 struct PageClass {
   std::uint64_t page_bytes = 0;
-  bool is_slab = false;
+  std::uint64_t span = 1;  // in slots
   std::deque<Page> all{};
   std::vector<Page*> unused{};  // records without a handle
   std::vector<Page*> loose{};   // pages at home nowhere
   std::uint64_t count = 0;      // that exist
 };
 
-// A range of addresses of one stream and one page size; or, in a private pool, one handle with a
-// range of its own.
+// What an arena is for: blocks that live and die together are kept together.
+enum class ArenaKind : std::uint8_t { kNormal, kLarge, kSlab, kPrivate };
+
+// A range of addresses of one stream; or, in a private pool, one handle with a range of its own.
 struct PageArena {
+  ArenaKind kind = ArenaKind::kNormal;
   DeviceAddress base = 0;
   std::uint64_t size = 0;
+  std::uint64_t slot_bytes = 0;
   StreamClock* clock = nullptr;
-  PageClass* pages = nullptr;  // null in a private pool
   PoolId pool{};
-  FreeIndex* free = nullptr;  // of the blocks that are backed
-  FreeIndex own_free{};       // where no pool shares one among its arenas
+  FreeIndex* free = nullptr;       // of the blocks that are backed
+  FreeIndex own_free{};            // where no pool shares one among its arenas
   std::vector<Block*> unbacked{};  // by address
-  std::vector<PageSlot> slots{};  // up to the last ever mapped
-  std::uint64_t free_pages = 0;   // as of the last search
+  std::vector<PageSlot> slots{};   // up to the last ever mapped
   Block* first = nullptr;
   device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena
 
   [[nodiscard]] StreamId stream() const noexcept { return clock->stream; }
-  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return pages->page_bytes; }
   [[nodiscard]] DeviceAddress address_of(std::uint64_t slot) const noexcept {
-    return base + slot * page_bytes();
+    return base + slot * slot_bytes;
   }
-  [[nodiscard]] std::uint64_t slot_of(DeviceAddress address) const noexcept {
-    return (address - base) / page_bytes();
-  }
-  [[nodiscard]] bool is_private() const noexcept { return pages == nullptr; }
+  [[nodiscard]] DeviceAddress end() const noexcept { return base + size; }
+  [[nodiscard]] bool is_private() const noexcept { return kind == ArenaKind::kPrivate; }
 };
 
 // Slots [first, last).
@@ -109,16 +112,34 @@ struct SlotRange {
 [[nodiscard]] inline SlotRange slots_within(const PageArena& arena,
                                             DeviceAddress begin,
                                             DeviceAddress end) noexcept {
-  const std::uint64_t page = arena.page_bytes();
-  return {.first = (begin - arena.base + page - 1) / page, .last = (end - arena.base) / page};
+  const std::uint64_t slot = arena.slot_bytes;
+  return {.first = (begin - arena.base + slot - 1) / slot, .last = (end - arena.base) / slot};
 }
 
 // The slots that [begin, end) touches.
 [[nodiscard]] inline SlotRange slots_touched(const PageArena& arena,
                                              DeviceAddress begin,
                                              DeviceAddress end) noexcept {
-  const std::uint64_t page = arena.page_bytes();
-  return {.first = (begin - arena.base) / page, .last = (end - arena.base + page - 1) / page};
+  const std::uint64_t slot = arena.slot_bytes;
+  return {.first = (begin - arena.base) / slot, .last = (end - arena.base + slot - 1) / slot};
+}
+
+// Whether what is mapped at a slot is at home there.
+[[nodiscard]] inline bool is_at_home(const PageArena& arena, const PageSlot& slot) noexcept {
+  return slot.page != nullptr && slot.page->home.arena == &arena &&
+         slot.page->home.slot == slot.first;
+}
+
+// Calls function(page) for every page that lies wholly in a free block: those can go elsewhere.
+template <class Function>
+void for_each_free_page(const PageArena& arena, const Block& block, Function&& function) {
+  const SlotRange whole = slots_within(arena, block.address, block.address + block.size);
+  for (std::uint64_t i = whole.first; i < whole.last;) {
+    Page& page = *arena.slots[i].page;
+    const std::uint64_t end = page.home.slot + page.pages->span;
+    if (page.home.slot == i && end <= whole.last) function(page);
+    i = end;
+  }
 }
 
 }  // namespace headroom::memory::internal

@@ -37,6 +37,7 @@ struct StreamArenas {
   StreamId stream = StreamId::kDefault;
   PageArena* normal = nullptr;
   PageArena* large = nullptr;
+  PageArena* slab = nullptr;
 };
 
 struct PagedState final : PageHost {
@@ -44,8 +45,8 @@ struct PagedState final : PageHost {
 
   [[nodiscard]] std::uint64_t room_in_cushion() const noexcept override;
   [[nodiscard]] std::uint64_t room_in_limit() const noexcept override;
-  void page_created(bool is_slab, std::uint64_t size_bytes) noexcept override;
-  void page_released(bool is_slab, std::uint64_t size_bytes) noexcept override;
+  void page_created(std::uint64_t size_bytes) noexcept override;
+  void page_released(std::uint64_t size_bytes) noexcept override;
   void pages_arrived(const PageArena& arena,
                      DeviceAddress at,
                      std::uint64_t size) noexcept override;
@@ -73,8 +74,6 @@ struct PagedState final : PageHost {
   PagedOptions options;
   BlockStore blocks{};
   PageStore store;
-  PageClass* normal = nullptr;
-  PageClass* large = nullptr;
   std::deque<StreamArenas> streams{};
   StreamArenas* last = nullptr;
 

@@ -22,11 +22,10 @@ bool precedes_address(const Block* block, DeviceAddress address) noexcept {
 
 }  // namespace
 
-PageClass& PageStore::add_class(std::uint64_t page_bytes, bool is_slab) {
-  PageClass& pages = classes_.emplace_back();
-  pages.page_bytes = page_bytes;
-  pages.is_slab = is_slab;
-  return pages;
+void PageStore::set_page_sizes(std::uint64_t small_bytes, std::uint64_t large_bytes) {
+  small_.page_bytes = small_bytes;
+  large_.page_bytes = large_bytes;
+  large_.span = large_bytes / small_bytes;
 }
 
 StreamClock& PageStore::clock_of(StreamId stream) {
@@ -38,38 +37,67 @@ StreamClock& PageStore::clock_of(StreamId stream) {
   return clock;
 }
 
-DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, PageClass& pages) {
+DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   for (PageArena& arena : arenas_) {
-    if (arena.pages == &pages && arena.clock->stream == stream) return &arena;
+    if (arena.kind == kind && arena.clock->stream == stream) return &arena;
   }
   StreamClock& clock = clock_of(stream);
   blocks_.prepare(1);
+  const auto range = kind == ArenaKind::kSlab ? next_slab_range() : reserve_range();
+  if (!range) return Unexpected(range.error());
+  PageArena& arena = arenas_.emplace_back();
+  arena.kind = kind;
+  arena.base = range->base;
+  arena.size = range->size;
+  arena.slot_bytes = small_.page_bytes;
+  arena.clock = &clock;
+  arena.free = &arena.own_free;
+  Block& all = blocks_.take();
+  all.address = arena.base;
+  all.size = arena.size;
+  all.stream = stream;
+  all.index = arena.free;
+  all.arena = &arena;
+  all.is_mapped = false;
+  arena.first = &all;
+  arena.unbacked.push_back(&all);
+  return &arena;
+}
+
+// Where addresses are short, a smaller arena will do.
+DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
   const std::uint64_t total = device_.properties().total_bytes;
-  const std::uint64_t page = pages.page_bytes;
-  const std::uint64_t least = page + total / 8;
-  // Where addresses are short, a smaller arena will do.
-  for (std::uint64_t size = round_up(kAddressesPerDevice * total, page) + page;; size /= 2) {
-    size = round_up(std::max(size, least), page);
+  const std::uint64_t slot = small_.page_bytes;
+  const std::uint64_t least = round_up(large_.page_bytes + total / 8, slot);
+  for (std::uint64_t size = round_up(kAddressesPerDevice * total + large_.page_bytes, slot);;
+       size = round_up(size / 2, slot)) {
+    size = std::max(size, least);
     const auto base = device_.reserve_addresses(size);
-    if (!base && size <= round_up(least, page)) return Unexpected(base.error());
-    if (!base) continue;
-    PageArena& arena = arenas_.emplace_back();
-    arena.base = *base;
-    arena.size = size;
-    arena.clock = &clock;
-    arena.pages = &pages;
-    arena.free = &arena.own_free;
-    Block& all = blocks_.take();
-    all.address = arena.base;
-    all.size = size;
-    all.stream = stream;
-    all.index = arena.free;
-    all.arena = &arena;
-    all.is_mapped = false;
-    arena.first = &all;
-    arena.unbacked.push_back(&all);
-    return &arena;
+    if (base) return AddressRange{.base = *base, .size = size};
+    if (size == least) return Unexpected(base.error());
   }
+}
+
+// All slab pages lie in one region, so that an address tells whether it is of a slab.
+DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
+  const std::uint64_t size = slab_range_bytes();
+  if (slab_region_ == 0) {
+    const auto base = device_.reserve_addresses(kSlabStreams * size);
+    if (!base) return Unexpected(base.error());
+    slab_region_ = *base;
+  }
+  if (slab_arenas_ == kSlabStreams) {
+    return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
+                                           .call = "reserve_addresses",
+                                           .detail = "more streams than the slab region has room",
+                                           .found = slab_arenas_ + 1,
+                                           .bound = kSlabStreams});
+  }
+  return AddressRange{.base = slab_region_ + slab_arenas_++ * size, .size = size};
+}
+
+std::uint64_t PageStore::slab_range_bytes() const noexcept {
+  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), small_.page_bytes);
 }
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
@@ -81,6 +109,7 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
   free.prepare(1);
   stray_reservations_.reserve(stray_reservations_.size() + 1);
   PageArena& arena = arenas_.emplace_back();
+  arena.kind = ArenaKind::kPrivate;
   arena.size = size_bytes;
   arena.clock = &clock;
   arena.pool = pool;
@@ -115,7 +144,7 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
   all.gc_base = clock_;
   arena.first = &all;
   free.insert(all);
-  host_.page_created(false, size_bytes);
+  host_.page_created(size_bytes);
   host_.pages_arrived(arena, arena.base, size_bytes);
   return &arena;
 }
@@ -134,7 +163,7 @@ bool PageStore::release_private_arena(PageArena& arena) {
     stray_reservations_.push_back(arena.base);
   }
   host_.pages_left(arena, arena.base, arena.size);
-  host_.page_released(false, arena.size);
+  host_.page_released(arena.size);
   arena.free->erase(all);
   blocks_.give_back(all);
   arenas_.remove_if([&](const PageArena& other) { return &other == &arena; });
@@ -207,8 +236,7 @@ void PageStore::unback(Block& cover, PageArena& arena, SlotRange range) noexcept
   if (cover.address < begin) {
     Block& front = cut_front(cover, begin - cover.address);
     arena.free->insert(front);
-    const SlotRange kept = slots_within(arena, front.address, front.address + front.size);
-    for (std::uint64_t i = kept.first; i < kept.last; ++i) arena.slots[i].page->cover = &front;
+    for_each_free_page(arena, front, [&](Page& page) { page.cover = &front; });
   }
   Block* middle = &cover;
   if (end < cover.address + cover.size) {

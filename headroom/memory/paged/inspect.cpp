@@ -32,10 +32,20 @@ BlockInfo paged_info_of(const internal::Block& block) noexcept {
 }
 
 // The bytes of a free block that are whole pages: those can go back, or elsewhere.
-std::uint64_t whole_page_bytes(const internal::Block& block) noexcept {
-  if (block.arena->is_private()) return 0;
-  return slots_within(*block.arena, block.address, block.address + block.size).size() *
-         block.arena->page_bytes();
+std::uint64_t whole_page_bytes(const internal::Block& block) {
+  std::uint64_t bytes = 0;
+  if (block.arena->is_private()) return bytes;
+  for_each_free_page(
+      *block.arena, block, [&](const Page& page) { bytes += page.pages->page_bytes; });
+  return bytes;
+}
+
+std::uint64_t loose_bytes(const internal::PageStore& store) noexcept {
+  std::uint64_t bytes = 0;
+  for (const PageClass* pages : {&store.small_pages(), &store.large_pages()}) {
+    bytes += pages->loose.size() * pages->page_bytes;
+  }
+  return bytes;
 }
 
 template <class Function>
@@ -79,9 +89,7 @@ Allocator::CoreAccount PagedAllocator::core_account(StreamId stream) const {
     account.cached_hard_bytes += block.size - soft;
     account.largest_cached_bytes = std::max(account.largest_cached_bytes, block.size - soft);
   });
-  for (const PageClass& pages : state_->store.classes()) {
-    account.cached_soft_bytes += pages.loose.size() * pages.page_bytes;
-  }
+  account.cached_soft_bytes += loose_bytes(state_->store);
   account.largest_cached_bytes = std::max(account.largest_cached_bytes, account.cached_soft_bytes);
   return account;
 }
@@ -135,11 +143,8 @@ PagedBound PagedAllocator::bound() const {
 
 std::uint64_t PagedAllocator::live_pages_bytes() const {
   const PagedState& s = *state_;
-  std::uint64_t free_pages = 0;
+  std::uint64_t free_pages = loose_bytes(s.store);
   for_each_free_block(s.store, [&](const Block& block) { free_pages += whole_page_bytes(block); });
-  for (const PageClass& pages : s.store.classes()) {
-    free_pages += pages.loose.size() * pages.page_bytes;
-  }
   return reserved_bytes() - free_pages;
 }
 
@@ -194,12 +199,15 @@ std::optional<std::string> check_arena_slots(const internal::PageArena& arena) {
     }
   }
   for (std::uint64_t i = 0; i < arena.slots.size(); ++i) {
-    const Page* const page = arena.slots[i].page;
-    const PagePlace here{const_cast<internal::PageArena*>(&arena), i};
-    if (is_backed[i] != (page != nullptr && page->home == here)) {
+    const PageSlot& slot = arena.slots[i];
+    if (is_backed[i] != is_at_home(arena, slot)) {
       return "a slot's page is not at home where its block is backed";
     }
-    if (page != nullptr && std::ranges::count(page->mapped, here) != 1) {
+    const auto is_here = [&](const PagePlace& place) {
+      return place.arena == &arena && place.slot == slot.first && place.slot <= i &&
+             i < place.slot + slot.page->pages->span;
+    };
+    if (slot.page != nullptr && std::ranges::count_if(slot.page->mapped, is_here) != 1) {
       return "a page does not know of a slot that maps it";
     }
   }
@@ -222,19 +230,18 @@ std::optional<std::string> internal::PageStore::check() const {
     if (auto problem = check_arena_slots(arena)) return problem;
   }
   std::uint64_t stale = 0;
-  for (const PageClass& pages : classes_) {
+  for (const PageClass* pages : {&small_, &large_}) {
     std::uint64_t count = 0;
-    for (const Page& page : pages.all) {
+    for (const Page& page : pages->all) {
       if (page.handle == device::PageHandle::kNone) continue;
       ++count;
       const bool is_home = page.home.arena != nullptr;
       stale += page.mapped.size() - (is_home ? 1 : 0);
-      if (is_home == (std::ranges::count(pages.loose, &page) > 0)) {
+      if (is_home == (std::ranges::count(pages->loose, &page) > 0)) {
         return "a page is at home and loose, or neither";
       }
-      if (is_home && page.home.arena->pages != &pages) return "a page is at home in a wrong arena";
     }
-    if (count != pages.count) return "pages are miscounted";
+    if (count != pages->count) return "pages are miscounted";
   }
   if (stale != stale_) return "stale mappings are miscounted";
   return std::nullopt;
@@ -244,7 +251,9 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   const PagedState& s = *state_;
   if (auto problem = s.store.check()) return problem;
   std::uint64_t pages = 0;
-  for (const PageClass& c : s.store.classes()) pages += c.count * c.page_bytes;
+  for (const PageClass* c : {&s.store.small_pages(), &s.store.large_pages()}) {
+    pages += c->count * c->page_bytes;
+  }
   std::uint64_t active = 0;
   std::uint64_t allocated = 0;
   for (const PageArena& arena : s.store.arenas()) {

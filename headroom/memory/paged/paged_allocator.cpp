@@ -15,9 +15,8 @@ PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedO
     : self(allocator), options(wanted), store(device, blocks, *this), pending(device) {
   const std::uint64_t granularity = device.properties().granularity_bytes;
   options.page_bytes = round_up(options.page_bytes, granularity);
-  options.large_page_bytes = round_up(options.large_page_bytes, granularity);
-  normal = &store.add_class(options.page_bytes, false);
-  large = &store.add_class(options.large_page_bytes, false);
+  options.large_page_bytes = round_up(options.large_page_bytes, options.page_bytes);
+  store.set_page_sizes(options.page_bytes, options.large_page_bytes);
   last_growth = std::chrono::steady_clock::now();
 }
 
@@ -36,12 +35,12 @@ std::uint64_t PagedState::room_in_limit() const noexcept {
   return saturating_subtract(self.limit_value(), self.reserved_bytes());
 }
 
-void PagedState::page_created(bool is_slab, std::uint64_t size_bytes) noexcept {
-  self.count_segment(/*is_growth=*/true, is_slab, size_bytes);
+void PagedState::page_created(std::uint64_t size_bytes) noexcept {
+  self.count_segment(/*is_growth=*/true, /*is_small=*/false, size_bytes);
 }
 
-void PagedState::page_released(bool is_slab, std::uint64_t size_bytes) noexcept {
-  self.count_segment(/*is_growth=*/false, is_slab, size_bytes);
+void PagedState::page_released(std::uint64_t size_bytes) noexcept {
+  self.count_segment(/*is_growth=*/false, /*is_small=*/false, size_bytes);
 }
 
 void PagedState::pages_arrived(const PageArena& arena,
@@ -52,7 +51,7 @@ void PagedState::pages_arrived(const PageArena& arena,
                      .size_bytes = size,
                      .stream = arena.stream(),
                      .pool = arena.pool,
-                     .is_small = !arena.is_private() && arena.pages->is_slab});
+                     .is_small = arena.kind == ArenaKind::kSlab});
 }
 
 void PagedState::pages_left(const PageArena& arena,
@@ -63,7 +62,7 @@ void PagedState::pages_left(const PageArena& arena,
                      .size_bytes = size,
                      .stream = arena.stream(),
                      .pool = arena.pool,
-                     .is_small = !arena.is_private() && arena.pages->is_slab});
+                     .is_small = arena.kind == ArenaKind::kSlab});
 }
 
 }  // namespace internal
@@ -204,7 +203,7 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
   }
   internal::StreamArenas& arenas = s.arenas_of(stream);
   if (arenas.normal == nullptr) {
-    const auto made = s.store.arena_of(stream, *s.normal);
+    const auto made = s.store.arena_of(stream, internal::ArenaKind::kNormal);
     if (!made) return device_failed(made.error());
     arenas.normal = *made;
   }

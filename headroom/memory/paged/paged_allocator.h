@@ -43,8 +43,8 @@ struct IdlePolicy {
 // Sizes are rounded up to the device's granularity.
 struct PagedOptions {
   std::uint64_t page_bytes = 4_MiB;         // physical handles behind blocks, ...
-  std::uint64_t large_page_bytes = 20_MiB;  // ... and behind blocks of at least
-  std::uint64_t large_from_bytes = 256_MiB;
+  std::uint64_t large_page_bytes = 16_MiB;  // ... and behind blocks of at least
+  std::uint64_t large_from_bytes = 128_MiB;
   // New pages are created freely while reserved is at most the peak of live bytes, times one plus
   // the fraction, plus the bytes; past that, free pages are moved first.
   double cushion_fraction = 0.02;

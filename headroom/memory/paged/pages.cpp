@@ -16,88 +16,132 @@ using device::DeviceStatus;
 using device::PageHandle;
 using device::StatusCode;
 
-namespace {
-
-void forget_place(Page& page, const PagePlace& place) noexcept {
-  std::erase(page.mapped, place);
-}
-
-// Of each group of neighbouring slots in a sorted list: [first, last) in the list.
-template <class Items, class SlotOf, class Function>
-void for_each_run(const Items& items, SlotOf&& slot_of, Function&& function) {
-  for (std::size_t first = 0; first < items.size();) {
-    std::size_t last = first + 1;
-    while (last < items.size() && slot_of(items[last]) == slot_of(items[last - 1]) + 1) ++last;
-    function(first, last);
-    first = last;
-  }
-}
-
-}  // namespace
-
 // --- Plans ---------------------------------------------------------------------------------------
 
-// How many pages are missing; none where the plan can be carried out.
-std::uint64_t PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply supply) {
+void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply supply) {
   PageArena& arena = *plan.arena;
   const SlotRange touched = slots_touched(arena, window.begin, window.end);
-  const SlotRange vacant = slots_within(arena, window.run_begin, window.run_end);
-  const std::uint64_t last = std::min(touched.last, vacant.last);
-  for (std::uint64_t i = std::max(touched.first, vacant.first); i < last; ++i) {
-    Page* const page = i < arena.slots.size() ? arena.slots[i].page : nullptr;
-    if (page == nullptr || !is_free(*page)) {
-      plan.needs.push_back({.slot = i});
+  plan.vacant = slots_within(arena, window.run_begin, window.run_end);
+  const std::uint64_t last = std::min(touched.last, plan.vacant.last);
+  std::vector<SlotRange> lacking;
+  for (std::uint64_t i = std::max(touched.first, plan.vacant.first); i < last; ++i) {
+    const PageSlot slot = i < arena.slots.size() ? arena.slots[i] : PageSlot{};
+    if (is_at_home(arena, slot)) {
+      if (!is_free(*slot.page)) continue;
+      slot.page->mark = mark_ + 1;
+      plan.kept.push_back(slot.page);
       continue;
     }
-    const bool is_home = page->home == PagePlace{&arena, i};
-    const bool is_own = page->home.arena == nullptr || page->home.arena->clock == arena.clock;
-    if (!is_home && !(is_own ? supply.moves_own : supply.moves_others)) {
-      plan.needs.push_back({.slot = i});
-      continue;
+    Page* const page = slot.page;
+    if (page != nullptr && page->mark == mark_ + 1 && !plan.revived.empty() &&
+        plan.revived.back().page == page) {
+      continue;  // a further slot of the page before
     }
-    page->mark = mark_ + 1;
-    (is_home ? plan.kept : plan.taken).push_back(page);
-    if (!is_home) plan.revived.push_back({.slot = i, .page = page});
+    if (page != nullptr && is_free(*page)) {
+      const bool is_own = page->home.arena == nullptr || page->home.arena->clock == arena.clock;
+      if (is_own ? supply.moves_own : supply.moves_others) {
+        page->mark = mark_ + 1;
+        plan.taken.push_back(page);
+        plan.revived.push_back({.slot = slot.first, .pages = page->pages, .page = page});
+        continue;
+      }
+    }
+    // Not on the page of a place that is revived, and not behind one that reaches over it.
+    if (!lacking.empty() && lacking.back().last == i) {
+      ++lacking.back().last;
+    } else {
+      lacking.push_back({.first = i, .last = i + 1});
+    }
   }
-
-  const std::uint64_t page_bytes = arena.page_bytes();
-  std::uint64_t missing = plan.needs.size();
-  const std::uint64_t in_limit = host_.room_in_limit() / page_bytes;
-  if (supply.creates_in_cushion) {
-    plan.to_create = std::min({missing, in_limit, host_.room_in_cushion() / page_bytes});
-    missing -= plan.to_create;
-  }
-  if (missing > 0) {
-    const std::size_t before = plan.taken.size();
-    take_donors(plan, supply, missing);
-    missing -= plan.taken.size() - before;
-  }
-  if (supply.creates) {
-    const std::uint64_t more = std::min(missing, in_limit - std::min(in_limit, plan.to_create));
-    plan.to_create += more;
-    missing -= more;
-  }
-  return missing;
+  for (const SlotRange& run : lacking) fill_run(plan, run, supply);
 }
 
-// The free pages that have been unused longest, the stream's own first. From a hole they are taken
-// from its end, so that its rest stays in one piece.
-void PageStore::take_donors(Plan& plan, PageSupply supply, std::uint64_t count) {
-  PageArena& arena = *plan.arena;
-  std::vector<Page*> free_pages;
-  for (Page* page : arena.pages->loose) {
-    if (is_free(*page)) free_pages.push_back(page);
+void PageStore::fill_run(Plan& plan, SlotRange lacking, PageSupply supply) {
+  while (lacking.first < lacking.last) {
+    const Need need = next_need(plan, lacking, supply);
+    if (need.pages == nullptr) {
+      plan.missing += lacking.size();
+      return;
+    }
+    if (need.page == nullptr) {
+      plan.created_bytes += need.pages->page_bytes;
+    } else {
+      need.page->mark = mark_ + 1;
+      plan.taken.push_back(need.page);
+    }
+    plan.needs.push_back(need);
+    lacking.first += need.pages->span;
   }
-  const std::size_t loose = std::min<std::size_t>(free_pages.size(), count);
-  free_pages.resize(loose);
-  for (PageArena& donor : arenas_) {
-    const bool is_own = donor.clock == arena.clock;
-    if (donor.pages != arena.pages || !(is_own ? supply.moves_own : supply.moves_others)) continue;
-    donor.free->for_each([&](Block& block) {
-      const SlotRange whole = slots_within(donor, block.address, block.address + block.size);
-      for (std::uint64_t i = whole.last; i-- > whole.first;) {
-        if (is_free(*donor.slots[i].page)) free_pages.push_back(donor.slots[i].page);
-      }
+}
+
+// What is mapped next, at the first lacking slot: pages are created within the cushion, then
+// moved, then created past it. Large blocks want large pages; others take them only where nothing
+// else is left, since a small block in a large page keeps it from moving.
+PageStore::Need PageStore::next_need(Plan& plan, SlotRange lacking, PageSupply supply) {
+  const bool wants_large = plan.arena->kind == ArenaKind::kLarge;
+  const bool fits_large = lacking.size() >= large_.span;
+  Need need{.slot = lacking.first};
+  const auto with = [&](PageClass& pages, Page* page) {
+    need.pages = &pages;
+    need.page = page;
+    return need;
+  };
+  for (PageClass* pages : {&large_, &small_}) {
+    if (pages == &large_ && !(wants_large && fits_large)) continue;
+    if (supply.creates_in_cushion && may_create(plan, *pages, true)) return with(*pages, nullptr);
+    if (Page* page = donor(plan, *pages, supply)) return with(*pages, page);
+  }
+  if (supply.breaks_large && has_room(plan, lacking.first, large_.span)) {
+    if (Page* page = donor(plan, large_, supply)) return with(large_, page);
+  }
+  if (supply.creates) {
+    for (PageClass* pages : {&large_, &small_}) {
+      if (pages == &large_ && !(wants_large && fits_large)) continue;
+      if (may_create(plan, *pages, false)) return with(*pages, nullptr);
+    }
+  }
+  return need;
+}
+
+bool PageStore::may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const {
+  const std::uint64_t room = in_cushion ? host_.room_in_cushion() : host_.room_in_limit();
+  return room >= plan.created_bytes + pages.page_bytes;
+}
+
+// Whether so many slots are vacant and map nothing.
+bool PageStore::has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const {
+  const std::vector<PageSlot>& slots = plan.arena->slots;
+  if (slot + span > plan.vacant.last) return false;
+  for (std::uint64_t i = slot; i < std::min<std::uint64_t>(slot + span, slots.size()); ++i) {
+    if (slots[i].page != nullptr) return false;
+  }
+  return true;
+}
+
+Page* PageStore::donor(Plan& plan, PageClass& pages, PageSupply supply) {
+  if (!supply.moves_own && !supply.moves_others) return nullptr;
+  std::optional<Donors>& donors = &pages == &small_ ? plan.small : plan.large;
+  if (!donors) donors = find_donors(*plan.arena, pages, supply);
+  while (Page* page = donors->next()) {
+    if (is_free(*page)) return page;  // not taken meanwhile
+  }
+  return nullptr;
+}
+
+// The stream's own first. From a hole they are taken from its end, so that its rest stays in one
+// piece.
+PageStore::Donors PageStore::find_donors(const PageArena& arena,
+                                         PageClass& pages,
+                                         PageSupply supply) const {
+  Donors donors{.pages = pages.loose};
+  const auto loose = static_cast<std::ptrdiff_t>(donors.pages.size());
+  for (const PageArena& other : arenas_) {
+    const bool is_own = other.clock == arena.clock;
+    if (other.is_private() || !(is_own ? supply.moves_own : supply.moves_others)) continue;
+    other.free->for_each([&](const Block& block) {
+      for_each_free_page(other, block, [&](Page& page) {
+        if (page.pages == &pages) donors.pages.push_back(&page);
+      });
     });
   }
   const auto goes_first = [&](const Page* a, const Page* b) {
@@ -107,19 +151,8 @@ void PageStore::take_donors(Plan& plan, PageSupply supply, std::uint64_t count) 
     if (a->cover->gc_base != b->cover->gc_base) return a->cover->gc_base < b->cover->gc_base;
     return a->home.slot > b->home.slot;
   };
-  const std::size_t wanted = std::min<std::size_t>(free_pages.size(), count);
-  std::partial_sort(free_pages.begin() + static_cast<std::ptrdiff_t>(loose),
-                    free_pages.begin() + static_cast<std::ptrdiff_t>(wanted),
-                    free_pages.end(),
-                    goes_first);
-  free_pages.resize(wanted);
-  // The last needs are created, these go to the first: neighbours stay neighbours.
-  std::size_t next = 0;
-  for (Page* page : free_pages) {
-    page->mark = mark_ + 1;
-    plan.taken.push_back(page);
-    plan.needs[next++].page = page;
-  }
+  std::sort(donors.pages.begin() + loose, donors.pages.end(), goes_first);
+  return donors;
 }
 
 void PageStore::forget(Plan& plan) noexcept {
@@ -130,19 +163,22 @@ void PageStore::forget(Plan& plan) noexcept {
 // All host memory that carrying out the plan takes.
 void PageStore::prepare_commit(Plan& plan) {
   PageArena& arena = *plan.arena;
-  plan.needs.reserve(plan.needs.size() + plan.revived.size());
-  plan.taken.reserve(plan.taken.size() + plan.to_create);
   std::uint64_t top = arena.slots.size();
-  for (const Need& need : plan.needs) top = std::max(top, need.slot + 1);
+  std::size_t to_create = 0;
+  for (const Need& need : plan.needs) {
+    top = std::max(top, need.slot + need.pages->span);
+    to_create += need.page == nullptr ? 1 : 0;
+  }
   arena.slots.resize(top);
-  const std::size_t moved = plan.taken.size() + plan.to_create + plan.needs.size();
+  plan.needs.reserve(plan.needs.size() + plan.revived.size());
+  plan.taken.reserve(plan.taken.size() + to_create);
+  const std::size_t moved = plan.taken.size() + plan.needs.size();
   blocks_.prepare(2 * moved + 4);
   handles_.reserve(plan.needs.size());
   for (Page* page : plan.taken) page->mapped.reserve(page->mapped.size() + 1);
-  PageClass& pages = *arena.pages;
-  pages.loose.reserve(pages.loose.size() + plan.to_create + plan.taken.size());
+  for (PageClass* pages : {&small_, &large_}) pages->loose.reserve(pages->all.size() + to_create);
   for (PageArena& other : arenas_) {
-    if (other.pages != arena.pages) continue;
+    if (other.is_private()) continue;
     other.unbacked.reserve(other.unbacked.size() + moved + 2);
     // Full chunks are cut in two, and so is what they become after 32 inserts.
     other.free->prepare(2 + other.free->size() / 64 + moved / 16);
@@ -152,9 +188,10 @@ void PageStore::prepare_commit(Plan& plan) {
 Backed PageStore::back(PageArena& arena, const PageWindow& window, PageSupply supply) {
   Plan plan{.arena = &arena};
   if (is_capturing_) supply.moves_own = supply.moves_others = false;
-  if (const std::uint64_t missing = draw_plan(plan, window, supply); missing > 0) {
+  draw_plan(plan, window, supply);
+  if (plan.missing > 0) {
     forget(plan);
-    return {.missing_pages = missing};
+    return {.missing_bytes = plan.missing * arena.slot_bytes};
   }
   prepare_commit(plan);
   auto done = create_missing(plan);
@@ -182,21 +219,21 @@ DeviceResult<Page*> PageStore::create_page(PageClass& pages) {
   if (!handle) return Unexpected(handle.error());
   Page* const page = pages.unused.back();
   pages.unused.pop_back();
+  page->pages = &pages;
   page->handle = *handle;
   page->home = {};
   page->mapped.clear();
   page->mark = mark_ + 1;
   pages.loose.push_back(page);
   ++pages.count;
-  host_.page_created(pages.is_slab, pages.page_bytes);
+  host_.page_created(pages.page_bytes);
   return page;
 }
 
 DeviceResult<void> PageStore::create_missing(Plan& plan) {
-  PageArena& arena = *plan.arena;
   for (Need& need : plan.needs) {
     if (need.page != nullptr) continue;
-    const auto page = create_page(*arena.pages);
+    const auto page = create_page(*need.pages);
     if (!page) return Unexpected(page.error());
     need.page = *page;
     plan.taken.push_back(*page);
@@ -225,29 +262,43 @@ DeviceResult<void> PageStore::order_streams(const Plan& plan) noexcept {
   return {};
 }
 
+DeviceResult<void> PageStore::unmap_place(Page& page, PagePlace place) noexcept {
+  PageArena& arena = *place.arena;
+  const auto unmapped = device_.unmap_pages(arena.address_of(place.slot), page.pages->page_bytes);
+  if (!unmapped && !is_gone(unmapped.error())) return Unexpected(unmapped.error());
+  if (page.home != place) --stale_;
+  std::erase(page.mapped, place);
+  for (std::uint64_t i = 0; i < page.pages->span; ++i) arena.slots[place.slot + i] = {};
+  return {};
+}
+
 DeviceResult<void> PageStore::unmap_stale(Plan& plan) noexcept {
   PageArena& arena = *plan.arena;
   for (const Need& need : plan.needs) {
-    if (arena.slots[need.slot].page == nullptr) continue;
-    const auto unmapped =
-        device_.unmap_pages(arena.address_of(need.slot), arena.page_bytes());
-    if (!unmapped) return Unexpected(unmapped.error());
-    forget_place(*arena.slots[need.slot].page, {&arena, need.slot});
-    arena.slots[need.slot] = {};
-    --stale_;
+    for (std::uint64_t i = need.slot; i < need.slot + need.pages->span; ++i) {
+      const PageSlot slot = arena.slots[i];
+      if (slot.page == nullptr) continue;
+      if (auto unmapped = unmap_place(*slot.page, {&arena, slot.first}); !unmapped) {
+        return unmapped;
+      }
+    }
   }
   return {};
 }
 
+// Neighbours in one call.
 DeviceResult<void> PageStore::map_needs(Plan& plan) noexcept {
-  DeviceResult<void> done;
-  for_each_run(
-      plan.needs,
-      [](const Need& need) { return need.slot; },
-      [&](std::size_t first, std::size_t last) {
-        if (done) done = map_run(plan, first, last);
-      });
-  return done;
+  const std::vector<Need>& needs = plan.needs;
+  for (std::size_t first = 0; first < needs.size();) {
+    std::size_t last = first + 1;
+    while (last < needs.size() &&
+           needs[last].slot == needs[last - 1].slot + needs[last - 1].pages->span) {
+      ++last;
+    }
+    if (auto mapped = map_run(plan, first, last); !mapped) return mapped;
+    first = last;
+  }
+  return {};
 }
 
 DeviceResult<void> PageStore::map_run(Plan& plan, std::size_t first, std::size_t last) noexcept {
@@ -260,7 +311,9 @@ DeviceResult<void> PageStore::map_run(Plan& plan, std::size_t first, std::size_t
     const Need& need = plan.needs[i];
     need.page->mapped.push_back({&arena, need.slot});
     // Stale until the commit, and never used.
-    arena.slots[need.slot] = {.page = need.page, .idle_since = 0};
+    for (std::uint64_t k = 0; k < need.pages->span; ++k) {
+      arena.slots[need.slot + k] = {.page = need.page, .first = need.slot};
+    }
     ++stale_;
   }
   return {};
@@ -275,48 +328,47 @@ Block& PageStore::commit(Plan& plan) noexcept {
   std::ranges::sort(all, {}, &Need::slot);
   std::erase_if(plan.taken, [](const Page* page) { return page->home.arena == nullptr; });
   leave_homes(plan.taken);
-  std::erase_if(arena.pages->loose, [&](const Page* page) { return page->mark == mark_ + 1; });
-  Block* block = nullptr;
+  for (PageClass* pages : {&small_, &large_}) {
+    std::erase_if(pages->loose, [&](const Page* page) { return page->mark == mark_ + 1; });
+  }
   for (const Need& need : all) {
     need.page->home = {&arena, need.slot};
-    arena.slots[need.slot].idle_since = 0;
+    for (std::uint64_t i = 0; i < need.pages->span; ++i) {
+      arena.slots[need.slot + i].idle_since = 0;
+    }
     --stale_;
   }
-  for_each_run(
-      all,
-      [](const Need& need) { return need.slot; },
-      [&](std::size_t first, std::size_t last) {
-        const SlotRange range{.first = all[first].slot, .last = all[last - 1].slot + 1};
-        host_.pages_arrived(
-            arena, arena.address_of(range.first), range.size() * arena.page_bytes());
-        block = &arrive(arena, range);
-      });
+  Block* block = nullptr;
+  for (std::size_t first = 0; first < all.size();) {
+    SlotRange range{.first = all[first].slot, .last = all[first].slot};
+    while (first < all.size() && all[first].slot == range.last) {
+      range.last += all[first++].pages->span;
+    }
+    host_.pages_arrived(arena, arena.address_of(range.first), range.size() * arena.slot_bytes);
+    block = &arrive(arena, range);
+  }
   return *block;
 }
 
 void PageStore::leave_homes(std::vector<Page*>& pages) noexcept {
-  const auto key = [](const Page* page) {
-    return page->home.arena->base + page->home.slot * page->home.arena->page_bytes();
-  };
-  std::ranges::sort(pages, {}, key);
+  std::ranges::sort(pages, {}, [](const Page* page) {
+    return page->home.arena->address_of(page->home.slot);
+  });
   for (std::size_t first = 0; first < pages.size();) {
     PageArena& arena = *pages[first]->home.arena;
-    std::size_t last = first + 1;
-    while (last < pages.size() && pages[last]->home.arena == &arena &&
-           pages[last]->home.slot == pages[last - 1]->home.slot + 1) {
-      ++last;
-    }
-    const SlotRange range{.first = pages[first]->home.slot,
-                          .last = pages[last - 1]->home.slot + 1};
     Block& cover = *pages[first]->cover;
+    SlotRange range{.first = pages[first]->home.slot, .last = pages[first]->home.slot};
+    std::size_t last = first;
+    while (last < pages.size() && pages[last]->home == PagePlace{&arena, range.last}) {
+      range.last += pages[last++]->pages->span;
+    }
     for (std::uint64_t i = range.first; i < range.last; ++i) {
       arena.slots[i].idle_since = cover.gc_base;
-      ++stale_;
     }
+    stale_ += last - first;
     unback(cover, arena, range);
-    host_.pages_left(arena, arena.address_of(range.first), range.size() * arena.page_bytes());
-    for (std::size_t i = first; i < last; ++i) pages[i]->home = {};
-    first = last;
+    host_.pages_left(arena, arena.address_of(range.first), range.size() * arena.slot_bytes);
+    for (; first < last; ++first) pages[first]->home = {};
   }
 }
 
@@ -331,20 +383,10 @@ bool PageStore::can_unmap_all(const Page& page) const noexcept {
   });
 }
 
-bool PageStore::unmap_slot(PageArena& arena, std::uint64_t slot) noexcept {
-  const auto unmapped = device_.unmap_pages(arena.address_of(slot), arena.page_bytes());
-  if (!unmapped && !is_gone(unmapped.error())) return false;
-  Page& page = *arena.slots[slot].page;
-  if (page.home != PagePlace{&arena, slot}) --stale_;
-  forget_place(page, {&arena, slot});
-  arena.slots[slot] = {};
-  return true;
-}
-
 // Of a free page that nobody uses through any mapping. What fails on the way leaves it loose.
-bool PageStore::release_page(PageClass& pages, Page& page) noexcept {
-  PageArena* const arena = page.home.arena;
-  if (arena != nullptr) {
+bool PageStore::release_page(Page& page) noexcept {
+  PageClass& pages = *page.pages;
+  if (PageArena* const arena = page.home.arena) {
     std::vector<Page*> leaving;
     try {
       blocks_.prepare(4);
@@ -359,12 +401,11 @@ bool PageStore::release_page(PageClass& pages, Page& page) noexcept {
     pages.loose.push_back(&page);
   }
   while (!page.mapped.empty()) {
-    const PagePlace place = page.mapped.back();
-    if (!unmap_slot(*place.arena, place.slot)) return false;
+    if (!unmap_place(page, page.mapped.back())) return false;
   }
   const auto released = device_.release_pages(page.handle);
   if (!released && !is_gone(released.error())) return false;
-  host_.page_released(pages.is_slab, pages.page_bytes);
+  host_.page_released(pages.page_bytes);
   std::erase(pages.loose, &page);
   page.handle = PageHandle::kNone;
   page.mark = 0;
@@ -373,52 +414,44 @@ bool PageStore::release_page(PageClass& pages, Page& page) noexcept {
   return true;
 }
 
-bool PageStore::make_room(const PageClass& wanted, std::uint64_t wanted_bytes, bool in_cushion) {
+bool PageStore::make_room(std::uint64_t wanted_bytes, bool in_cushion) {
   const auto fits = [&] {
     return host_.room_in_limit() >= wanted_bytes &&
            (!in_cushion || host_.room_in_cushion() >= wanted_bytes);
   };
   if (fits()) return true;
   if (is_capturing_) return false;
-  struct Candidate {
-    PageClass* pages;
-    Page* page;
-    std::uint64_t since;
-  };
-  std::vector<Candidate> candidates;
-  std::uint64_t bytes = 0;
-  for (PageClass& pages : classes_) {
-    if (&pages == &wanted) continue;
-    for (Page& page : pages.all) {
-      if (page.handle == PageHandle::kNone || !is_free(page) || !can_unmap_all(page)) continue;
-      const bool is_loose = page.home.arena == nullptr;
-      candidates.push_back({&pages, &page, is_loose ? 0 : page.cover->gc_base});
-      bytes += pages.page_bytes;
-    }
+  std::vector<Page*> candidates;
+  for (Page& page : large_.all) {
+    if (page.handle == PageHandle::kNone || !is_free(page) || !can_unmap_all(page)) continue;
+    candidates.push_back(&page);
   }
+  const std::uint64_t bytes = candidates.size() * large_.page_bytes;
   if (saturating_add(host_.room_in_limit(), bytes) < wanted_bytes) return false;
-  std::ranges::stable_sort(candidates, {}, &Candidate::since);
-  for (const Candidate& candidate : candidates) {
+  std::ranges::stable_sort(candidates, {}, [](const Page* page) {
+    return page->home.arena == nullptr ? 0 : page->cover->gc_base;
+  });
+  for (Page* page : candidates) {
     if (fits()) break;
-    (void)release_page(*candidate.pages, *candidate.page);
+    (void)release_page(*page);
   }
   return fits();
 }
 
+void PageStore::release_some(PageClass& pages, std::uint64_t most_bytes, std::uint64_t& released) {
+  for (Page& page : pages.all) {
+    if (released + pages.page_bytes > most_bytes) return;
+    if (page.handle == PageHandle::kNone || !is_free(page) || !can_unmap_all(page)) continue;
+    if (release_page(page)) released += pages.page_bytes;
+  }
+}
+
+// The largest first: the fewest calls of the device for the bytes.
 std::uint64_t PageStore::release_free(std::uint64_t most_bytes) {
   std::uint64_t released = 0;
   if (is_capturing_) return released;
-  // The largest first: the fewest calls of the device for the bytes.
-  std::vector<PageClass*> order;
-  for (PageClass& pages : classes_) order.push_back(&pages);
-  std::ranges::sort(order, std::ranges::greater{}, [](const PageClass* c) { return c->page_bytes; });
-  for (PageClass* pages : order) {
-    for (Page& page : pages->all) {
-      if (released + pages->page_bytes > most_bytes) break;
-      if (page.handle == PageHandle::kNone || !is_free(page) || !can_unmap_all(page)) continue;
-      if (release_page(*pages, page)) released += pages->page_bytes;
-    }
-  }
+  release_some(large_, most_bytes, released);
+  release_some(small_, most_bytes, released);
   return released;
 }
 
@@ -428,10 +461,10 @@ std::uint64_t PageStore::retire(std::uint64_t most) {
   for (PageArena& arena : arenas_) {
     if (arena.is_private()) continue;
     for (std::uint64_t i = 0; i < arena.slots.size() && count < most; ++i) {
-      const PageSlot& slot = arena.slots[i];
-      if (slot.page == nullptr || slot.page->home == PagePlace{&arena, i}) continue;
+      const PageSlot slot = arena.slots[i];
+      if (slot.page == nullptr || is_at_home(arena, slot)) continue;
       if (slot.idle_since > arena.clock->done) continue;
-      count += unmap_slot(arena, i) ? 1 : 0;
+      count += unmap_place(*slot.page, {&arena, slot.first}) ? 1 : 0;
     }
   }
   return count;
@@ -459,15 +492,6 @@ bool PageStore::wait_for_streams() {
   return is_done;
 }
 
-std::uint64_t PageStore::free_bytes() const noexcept {
-  std::uint64_t bytes = 0;
-  for (const PageArena& arena : arenas_) {
-    if (!arena.is_private()) bytes += arena.free_pages * arena.page_bytes();
-  }
-  for (const PageClass& pages : classes_) bytes += pages.loose.size() * pages.page_bytes;
-  return bytes;
-}
-
 // --- The end -------------------------------------------------------------------------------------
 
 void PageStore::release_all() noexcept {
@@ -483,12 +507,15 @@ void PageStore::release_all() noexcept {
     if (has_any) (void)device_.unmap_pages(arena.base, arena.size);
     if (arena.is_private()) (void)device_.release_pages(arena.handle);
   }
-  for (PageClass& pages : classes_) {
-    for (Page& page : pages.all) {
+  for (PageClass* pages : {&small_, &large_}) {
+    for (const Page& page : pages->all) {
       if (page.handle != PageHandle::kNone) (void)device_.release_pages(page.handle);
     }
   }
-  for (const PageArena& arena : arenas_) (void)device_.release_addresses(arena.base);
+  for (const PageArena& arena : arenas_) {
+    if (arena.kind != ArenaKind::kSlab) (void)device_.release_addresses(arena.base);
+  }
+  if (slab_region_ != 0) (void)device_.release_addresses(slab_region_);
   for (const DeviceAddress base : stray_reservations_) (void)device_.release_addresses(base);
 }
 

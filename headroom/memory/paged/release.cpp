@@ -65,8 +65,13 @@ inline void PagedAllocator::complete_free(Block& block) {
   block.requested = 0;
   block.context = {};
   block.gc_base = s.store.tick();
+  const bool is_of_large = block.arena->kind == internal::ArenaKind::kLarge;
   s.store.file_free(block);
   note_free_completed(note);
+  // Its pages may soon be wanted in other sizes, and then it should be known who still uses them.
+  if (is_of_large) [[unlikely]] {
+    s.store.mark_moments();
+  }
 }
 
 void PagedAllocator::process_pending() {
@@ -110,7 +115,7 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
     s.store.begin_search();
     // To the page: what is left is at most what may stay.
     const std::uint64_t excess = cached - keep_bytes;
-    s.store.release_free(keep_bytes == 0 ? UINT64_MAX : excess + s.large->page_bytes - 1);
+    s.store.release_free(keep_bytes == 0 ? UINT64_MAX : excess + s.options.page_bytes - 1);
     s.store.retire(UINT64_MAX);
   }
   return before - reserved_bytes();

@@ -17,7 +17,7 @@ using internal::PagedState;
 namespace {
 
 // How much of the pages it takes a small block may leave unused in an arena of larger pages.
-constexpr double kMostOverflow = 1.25;
+constexpr double kMostOverflow = 0;
 // And how many holes are looked at for one that is as good.
 constexpr int kOverflowLooks = 64;
 
@@ -66,9 +66,10 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
 PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool in_cushion) {
   PagedState& s = *state_;
   internal::StreamArenas& arenas = s.arenas_of(request.stream);
-  for (auto [arena, pages] : {std::pair{&arenas.normal, s.normal}, {&arenas.large, s.large}}) {
+  for (auto [arena, kind] : {std::pair{&arenas.normal, internal::ArenaKind::kNormal},
+                             {&arenas.large, internal::ArenaKind::kLarge}}) {
     if (*arena != nullptr) continue;
-    const auto made = s.store.arena_of(request.stream, *pages);
+    const auto made = s.store.arena_of(request.stream, kind);
     if (!made) return {.status = made.error(), .has_failed = !internal::is_shortage(made.error())};
     *arena = *made;
   }
@@ -85,7 +86,7 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
     supply.creates_in_cushion = true;
     supply.creates = !in_cushion;
     const Backed backed = s.store.back(arena, *window, supply);
-    missing = backed.missing_pages;
+    missing = backed.missing_bytes;
     if (backed.outcome == Backing::kDone) return {.block = backed.block, .at = window->begin};
     if (backed.outcome == Backing::kDeviceFailed && !internal::is_shortage(backed.status)) {
       failed = {.status = backed.status, .has_failed = true};
@@ -97,26 +98,23 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
   constexpr PageSupply kCreate{};
   constexpr PageSupply kOwn{.moves_own = true};
   constexpr PageSupply kAll{.moves_own = true, .moves_others = true};
-  Place found = attempt(own, kCreate);
+  constexpr PageSupply kAny{.moves_own = true, .moves_others = true, .breaks_large = true};
+  // Past the cushion, pages are created only for what moving leaves open.
+  Place found;
+  if (in_cushion) found = attempt(own, kCreate);
   if (!found.is_found()) found = overflow(request, own, /*may_waste=*/false);
-  if (!found.is_found()) found = attempt(own, kOwn);
-  if (!found.is_found() && &own == arenas.large) found = attempt(other, kOwn);
-  if (!found.is_found()) found = attempt(own, kAll);
-  if (!found.is_found() && missing > 0 &&
-      s.store.make_room(*own.pages, missing * own.page_bytes(), in_cushion)) {
+  if (!found.is_found() && in_cushion) found = attempt(own, kOwn);
+  if (!found.is_found()) found = attempt(own, in_cushion ? kAll : kAny);
+  if (!found.is_found() && missing > 0 && s.store.make_room(missing, in_cushion)) {
     s.store.begin_search();
     found = attempt(own, kAll);
   }
-  if (!found.is_found()) found = overflow(request, own, /*may_waste=*/true);
   if (!found.is_found()) {
     s.store.begin_search();
-    found = attempt(other, kAll);
+    found = attempt(own, kAny);
   }
-  if (!found.is_found() && missing > 0 &&
-      s.store.make_room(*other.pages, missing * other.page_bytes(), in_cushion)) {
-    s.store.begin_search();
-    found = attempt(other, kAll);
-  }
+  if (!found.is_found()) found = overflow(request, own, /*may_waste=*/true);
+  if (!found.is_found()) found = attempt(other, kAny);
   return found.is_found() ? found : failed;
 }
 
@@ -129,7 +127,7 @@ PagedAllocator::Place PagedAllocator::overflow(const Request& request,
   PageArena& other = &own == arenas.large ? *arenas.normal : *arenas.large;
   const internal::FreeIndex& free = *other.free;
   Place best;
-  double least = may_waste || other.page_bytes() < own.page_bytes()
+  double least = may_waste || other.kind == internal::ArenaKind::kNormal
                      ? HUGE_VAL
                      : kMostOverflow * static_cast<double>(request.rounded);
   auto at = free.lower_bound(request.rounded);
@@ -138,8 +136,7 @@ PagedAllocator::Place PagedAllocator::overflow(const Request& request,
     const DeviceAddress end = block.address + block.size;
     for (const DeviceAddress begin : {block.address, end - request.rounded}) {
       const auto touched = static_cast<double>(
-          internal::PageStore::pages_touched(block, begin, begin + request.rounded) *
-          other.page_bytes());
+          internal::PageStore::bytes_touched(block, begin, begin + request.rounded));
       if (touched >= least && best.is_found()) continue;
       if (touched > least) continue;
       least = touched;

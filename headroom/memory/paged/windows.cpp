@@ -9,7 +9,7 @@ namespace {
 
 // What a slot of a window costs, about in microseconds of the driver. Every page that holds nothing
 // now costs a little too, so that windows which begin and end in pages in use are preferred.
-constexpr std::uint64_t kEmptyPage = 1;
+constexpr std::uint64_t kEmptyPage = 64;
 constexpr std::uint64_t kMap = 32;
 constexpr std::uint64_t kUnmapAndMap = 52;
 // Addresses never used before are endless, but each page mapped there is one more mapping to keep.
@@ -70,30 +70,29 @@ void PageStore::mark_moment(StreamClock& clock) {
   }
 }
 
-void PageStore::begin_search() {
-  if (!is_capturing_) {
-    for (StreamClock& clock : clocks_) {
-      poll(clock);
-      mark_moment(clock);
-      poll(clock);
-    }
+void PageStore::mark_moments() {
+  if (is_capturing_) return;
+  for (StreamClock& clock : clocks_) {
+    poll(clock);
+    mark_moment(clock);
+    poll(clock);
   }
+}
+
+void PageStore::begin_search() {
+  mark_moments();
   mark_ += 2;  // the odd number after it marks what a plan has taken
   for (PageArena& arena : arenas_) {
     if (arena.is_private()) continue;
-    arena.free_pages = 0;
     arena.free->for_each([&](Block& block) {
-      const SlotRange whole = slots_within(arena, block.address, block.address + block.size);
-      for (std::uint64_t i = whole.first; i < whole.last; ++i) {
-        Page& page = *arena.slots[i].page;
+      for_each_free_page(arena, block, [&](Page& page) {
         page.mark = mark_;
         page.cover = &block;
-        ++arena.free_pages;
-      }
+      });
     });
   }
-  for (PageClass& pages : classes_) {
-    for (Page* page : pages.loose) page->mark = mark_;
+  for (PageClass* pages : {&small_, &large_}) {
+    for (Page* page : pages->loose) page->mark = mark_;
   }
 }
 
@@ -106,14 +105,15 @@ std::optional<std::uint64_t> PageStore::window_cost(const PageArena& arena,
   // A slot that is not wholly vacant holds a part of a block in use: it is backed.
   const std::uint64_t last = std::min(touched.last, vacant.last);
   for (std::uint64_t i = std::max(touched.first, vacant.first); i < last; ++i) {
-    cost += kEmptyPage;
     if (i >= arena.slots.size()) {
-      cost += kMapFresh;
+      cost += kEmptyPage + kMapFresh;
     } else if (const PageSlot& slot = arena.slots[i]; slot.page == nullptr) {
-      cost += kMap;
-    } else if (!is_free(*slot.page)) {
+      cost += kEmptyPage + kMap;
+    } else if (is_free(*slot.page)) {
+      cost += kEmptyPage;
+    } else if (!is_at_home(arena, slot)) {
       if (is_capturing_ || slot.idle_since > arena.clock->done) return std::nullopt;
-      cost += kUnmapAndMap;
+      cost += kEmptyPage + kUnmapAndMap;
     }
     if (cost >= best) return std::nullopt;
   }
@@ -124,7 +124,7 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
                                                  std::uint64_t size_bytes) const {
   std::optional<PageWindow> found;
   std::uint64_t best = UINT64_MAX;
-  const DeviceAddress top = arena.base + arena.slots.size() * arena.page_bytes();
+  const DeviceAddress top = arena.base + arena.slots.size() * arena.slot_bytes;
   for (const Block* unbacked : arena.unbacked) {
     const std::optional<Run> run = run_that_starts_at(*unbacked);
     if (!run || run->end - run->begin < size_bytes) continue;
@@ -139,7 +139,7 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
         found = window;
       }
     };
-    const bool is_tail = run->end == arena.base + arena.size;
+    const bool is_tail = run->end == arena.end();
     consider(run->begin);
     if (!is_tail) consider(run->end - size_bytes);
     for (const Block* block = run->first; block != nullptr && block->address < run->end;
@@ -155,21 +155,25 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
 
 std::optional<PageWindow> PageStore::fresh_window(const PageArena& arena,
                                                   std::uint64_t size_bytes) {
-  const DeviceAddress begin = arena.base + arena.slots.size() * arena.page_bytes();
-  const DeviceAddress end = arena.base + arena.size;
+  const DeviceAddress begin = arena.base + arena.slots.size() * arena.slot_bytes;
+  const DeviceAddress end = arena.end();
   if (end - begin < size_bytes) return std::nullopt;
   return PageWindow{
       .begin = begin, .end = begin + size_bytes, .run_begin = begin, .run_end = end};
 }
 
-std::uint64_t PageStore::pages_touched(const Block& block,
+std::uint64_t PageStore::bytes_touched(const Block& block,
                                        DeviceAddress begin,
                                        DeviceAddress end) noexcept {
-  const SlotRange whole = slots_within(*block.arena, block.address, block.address + block.size);
   const SlotRange touched = slots_touched(*block.arena, begin, end);
-  return SlotRange{.first = std::max(whole.first, touched.first),
-                   .last = std::min(whole.last, touched.last)}
-      .size();
+  std::uint64_t bytes = 0;
+  for_each_free_page(*block.arena, block, [&](const Page& page) {
+    const std::uint64_t first = page.home.slot;
+    if (first < touched.last && touched.first < first + page.pages->span) {
+      bytes += page.pages->page_bytes;
+    }
+  });
+  return bytes;
 }
 
 }  // namespace headroom::memory::internal
