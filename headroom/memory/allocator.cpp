@@ -22,6 +22,25 @@ struct Allocator::Callbacks {
   std::vector<std::pair<CallbackId, std::function<void(const OutOfMemoryReport&)>>> on_oom;
 };
 
+// Keeps threads from working without the lock, which is held, for the time of a scope.
+class Allocator::ThreadsHeld {
+ public:
+  explicit ThreadsHeld(const Allocator& allocator) noexcept : allocator_(&allocator) {
+    allocator.hold_threads();
+  }
+  ~ThreadsHeld() { let_go(); }
+  ThreadsHeld(const ThreadsHeld&) = delete;
+  ThreadsHeld& operator=(const ThreadsHeld&) = delete;
+
+  // Before the lock is let go of.
+  void let_go() noexcept {
+    if (allocator_ != nullptr) std::exchange(allocator_, nullptr)->release_threads();
+  }
+
+ private:
+  const Allocator* allocator_;
+};
+
 Allocator::Allocator(device::Device& device)
     : device_(device), callbacks_(std::make_unique<Callbacks>()) {}
 
@@ -324,6 +343,7 @@ AllocationFailure Allocator::fail(std::unique_lock<Mutex>& lock,
 
 Statistics Allocator::statistics() const {
   std::unique_lock lock(mutex_);
+  fold_threads();
   Statistics stats = stats_;
   lock.unlock();
   stats.sum_up();
@@ -332,11 +352,13 @@ Statistics Allocator::statistics() const {
 
 void Allocator::reset_peak_statistics() noexcept {
   const std::lock_guard lock(mutex_);
+  fold_threads();
   stats_.reset_peak();
 }
 
 void Allocator::reset_accumulated_statistics() noexcept {
   const std::lock_guard lock(mutex_);
+  fold_threads();
   stats_.reset_accumulated();
 }
 
@@ -369,6 +391,7 @@ Account Allocator::account_for(const FailedRequest& request,
                   .asked_bytes = request.asked_bytes,
                   .segment_asked_bytes = request.segment_bytes,
                   .asked_stream = request.stream};
+  ThreadsHeld held(*this);
   const CoreAccount cached = core_account(request.stream);
   if (core != nullptr) *core = cached;
   account.cached_stream_bytes = cached.cached_stream_bytes;
@@ -389,6 +412,7 @@ Account Allocator::account_for(const FailedRequest& request,
   // Read while nobody can allocate, so that the lines belong to one moment.
   const auto info = device_.memory_info();
   const auto processes = device_.processes();
+  held.let_go();
   lock.unlock();
 
   account.sites = sum_by_site(sites);
@@ -417,12 +441,14 @@ Account Allocator::account() const {
 
 std::vector<SegmentInfo> Allocator::segments(std::uint64_t* sequence) const {
   const std::lock_guard lock(mutex_);
+  const ThreadsHeld held(*this);
   if (sequence != nullptr) *sequence = sequence_;
   return segments_locked();
 }
 
 std::optional<std::string> Allocator::check_invariants() const {
   const std::lock_guard lock(mutex_);
+  const ThreadsHeld held(*this);
   const Statistics& s = stats_;
   const std::int64_t allocated = s.allocated_bytes.all.current;
   if (!(0 <= allocated && allocated <= s.active_bytes.all.current &&
@@ -453,6 +479,7 @@ std::optional<std::string> Allocator::check_invariants() const {
 void Allocator::set_sink(EventSink* sink) noexcept {
   const std::lock_guard lock(mutex_);
   sink_ = sink;
+  sink_changed(sink != nullptr);
 }
 
 void Allocator::set_segment_sink(EventSink* sink) noexcept {
@@ -483,6 +510,7 @@ void Allocator::remove_callback(CallbackId id) noexcept {
 // --- Peak scopes ---------------------------------------------------------------------------------
 
 void Allocator::fold_peaks() noexcept {
+  fold_threads();
   for (PeakScope* scope : scopes_) {
     scope->peaks_.allocated = std::max(scope->peaks_.allocated, running_.allocated);
     scope->peaks_.reserved = std::max(scope->peaks_.reserved, running_.reserved);

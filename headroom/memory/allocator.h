@@ -36,6 +36,10 @@
 
 namespace headroom::memory {
 
+namespace internal {
+struct ThreadTally;
+}  // namespace internal
+
 enum class FailureReason : std::uint8_t {
   kOutOfMemory,  // after the whole ladder
   kRejected,     // by policy, before anything was tried
@@ -200,6 +204,8 @@ class Allocator {
   // came or went, and where it is seen.
   void count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
   void tell_segment(Action action, const SegmentNote& segment) noexcept;
+  // What one thread did without the lock, all of it in the small pool.
+  void note_threads(const internal::ThreadTally& tally) const noexcept;
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
     return static_cast<std::uint64_t>(stats_.reserved_bytes.all.current);
   }
@@ -243,14 +249,25 @@ class Allocator {
   [[nodiscard]] virtual std::vector<LiveBlock> live_blocks() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments_locked() const = 0;
   [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
+  // For a core whose threads allocate without the lock. What they counted by themselves goes into
+  // stats_ (note_threads); they are kept from working so, while something is looked at; events have
+  // one order, so with a sink everything takes the lock.
+  virtual void fold_threads() const noexcept {}
+  virtual void hold_threads() const noexcept {}  // folds too
+  virtual void release_threads() const noexcept {}
+  virtual void sink_changed(bool /*has_sink*/) noexcept {}
+  [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
 
   device::Device& device_;
-  mutable Mutex mutex_;
-  Statistics stats_{};
+  // Apart from what a thread reads that takes no lock.
+  alignas(64) mutable Mutex mutex_;
+  // Mutable, as running_ is: to look at it is to fold what threads have counted.
+  mutable Statistics stats_{};
 
  private:
   friend class PeakScope;
   struct Callbacks;
+  class ThreadsHeld;
 
   [[nodiscard]] DeviceAddress allocate_or_fail(std::uint64_t size_bytes,
                                                StreamId stream,
@@ -268,7 +285,7 @@ class Allocator {
                                     CoreAccount* core) const;
   [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(const FailedRequest& request,
                                                                     std::unique_lock<Mutex>& lock);
-  void fold_peaks() noexcept;
+  void fold_peaks() noexcept;  // of threads, then of scopes
 
   EventSink* sink_ = nullptr;
   EventSink* segment_sink_ = nullptr;
@@ -283,7 +300,7 @@ class Allocator {
     std::int64_t reserved = 0;
     std::int64_t live = 0;
   };
-  Peaks running_{};
+  mutable Peaks running_{};
   std::vector<class PeakScope*> scopes_{};
 };
 

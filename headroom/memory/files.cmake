@@ -15,6 +15,10 @@ set(HEADROOM_MEMORY_SOURCES
   explain.cpp
   internal/config_numbers.cpp
   internal/config_tokens.cpp
+  internal/magazines.cpp
+  internal/slab_cached.cpp
+  internal/slab_heap.cpp
+  internal/slab_inspect.cpp
   paged/allocate.cpp
   paged/arenas.cpp
   paged/inspect.cpp

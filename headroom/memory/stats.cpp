@@ -131,6 +131,7 @@ void Statistics::sum_up() noexcept {
 
 void Statistics::reset_peak() noexcept {
   for_each_stat(*this, [](Stat& stat) { stat.reset_peak(); });
+  peak_is_exact = true;
 }
 
 void Statistics::reset_accumulated() noexcept {

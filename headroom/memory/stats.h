@@ -96,7 +96,8 @@ struct Statistics {
   std::int64_t num_oom_rejections = 0;
   // As PyTorch reports it: the value at construction, -1 when unlimited.
   std::int64_t max_split_size = -1;
-  // False when several threads allocated at once without a lock and a peak is only near.
+  // False when several threads allocated, some without a lock, since peaks were last reset: then a
+  // peak is only near, by 64 KiB a thread.
   bool peak_is_exact = true;
 
   void sum_up() noexcept;

@@ -6,6 +6,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/allocator.h"
+#include "headroom/memory/internal/thread_tally.h"
 
 namespace headroom::memory {
 
@@ -64,6 +65,49 @@ inline void Allocator::note_free_completed(const BlockNote& block) noexcept {
   block.is_small ? count_free_completed<true>(block) : count_free_completed<false>(block);
   stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
   emit(Action::kFreeCompleted, block, block.requested_bytes);
+}
+
+// --- What threads did without the lock -----------------------------------------------------------
+
+namespace internal {
+
+// A peak, had the movement started from where the quantity stands.
+inline void fold_peak(Stat& stat, const Movement& movement) noexcept {
+  stat.peak = std::max(stat.peak, stat.current + movement.most);
+}
+
+inline void fold_movement(Stat& stat, const Movement& movement) noexcept {
+  fold_peak(stat, movement);
+  stat.current += movement.now();
+  stat.allocated += movement.came;
+  stat.freed += movement.went;
+}
+
+inline void fold_movement(StatArray& array, const Movement& movement) noexcept {
+  fold_peak(array.all, movement);
+  array.all.current += movement.now();
+  fold_movement(array.small_pool, movement);
+}
+
+}  // namespace internal
+
+inline void Allocator::note_threads(const internal::ThreadTally& tally) const noexcept {
+  if (!tally.is_alone) stats_.peak_is_exact = false;
+  if (tally.is_empty()) return;
+  if (!scopes_.empty()) {
+    running_.allocated =
+        std::max(running_.allocated, stats_.allocated_bytes.all.current + tally.allocated.most);
+    running_.live = std::max(running_.live, stats_.live_bytes.current + tally.live.most);
+  }
+  internal::fold_movement(stats_.allocation, tally.blocks);
+  internal::fold_movement(stats_.active, tally.blocks);
+  internal::fold_movement(stats_.allocated_bytes, tally.allocated);
+  internal::fold_movement(stats_.active_bytes, tally.allocated);
+  internal::fold_movement(stats_.requested_bytes, tally.requested);
+  internal::fold_movement(stats_.live_bytes, tally.live);
+  for (std::size_t i = 0; i < kCategoryCount; ++i) {
+    internal::fold_movement(stats_.category_bytes[i], tally.categories[i]);
+  }
 }
 
 }  // namespace headroom::memory

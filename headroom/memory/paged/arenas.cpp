@@ -22,8 +22,11 @@ bool precedes_address(const Block* block, DeviceAddress address) noexcept {
 
 }  // namespace
 
-void PageStore::set_page_sizes(std::uint64_t small_bytes, std::uint64_t large_bytes) {
+void PageStore::set_page_sizes(std::uint64_t small_bytes,
+                               std::uint64_t large_bytes,
+                               std::uint64_t slab_bytes) {
   small_.page_bytes = small_bytes;
+  slab_.page_bytes = slab_bytes;
   large_.page_bytes = large_bytes;
   large_.span = large_bytes / small_bytes;
 }
@@ -49,14 +52,13 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   arena.kind = kind;
   arena.base = range->base;
   arena.size = range->size;
-  arena.slot_bytes = small_.page_bytes;
+  arena.slot_bytes = kind == ArenaKind::kSlab ? slab_.page_bytes : small_.page_bytes;
   arena.clock = &clock;
   arena.free = &arena.own_free;
   Block& all = blocks_.take();
   all.address = arena.base;
   all.size = arena.size;
   all.stream = stream;
-  all.index = arena.free;
   all.arena = &arena;
   all.is_mapped = false;
   arena.first = &all;
@@ -97,16 +99,15 @@ DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
 }
 
 std::uint64_t PageStore::slab_range_bytes() const noexcept {
-  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), small_.page_bytes);
+  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), slab_.page_bytes);
 }
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
                                                       PoolId pool,
-                                                      FreeIndex& free,
+                                                      FreeBins& free,
                                                       std::uint64_t size_bytes) {
   StreamClock& clock = clock_of(stream);
   blocks_.prepare(1);
-  free.prepare(1);
   stray_reservations_.reserve(stray_reservations_.size() + 1);
   PageArena& arena = arenas_.emplace_back();
   arena.kind = ArenaKind::kPrivate;
@@ -139,7 +140,6 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
   all.address = arena.base;
   all.size = size_bytes;
   all.stream = stream;
-  all.index = &free;
   all.arena = &arena;
   all.gc_base = clock_;
   arena.first = &all;
@@ -208,24 +208,18 @@ bool is_free_and_backed(const Block* block) noexcept {
 }  // namespace
 
 void PageStore::file_free(Block& block) noexcept {
-  FreeIndex& free = *block.index;
+  FreeBins& free = *block.arena->free;
   Block* result = &block;
-  FreePosition place = free.end();
   if (is_free_and_backed(block.next)) {
-    place = free.find(*block.next);
+    free.erase(*block.next);
     absorb_next(blocks_, block);
   }
   if (is_free_and_backed(block.prev)) {
-    if (place != free.end()) free.erase(place);
     result = block.prev;
-    place = free.find(*result);
+    free.erase(*result);
     absorb_next(blocks_, *result);
   }
-  if (place != free.end()) {
-    free.replace(place, *result);
-  } else {
-    free.insert(*result);
-  }
+  free.insert(*result);
 }
 
 // Part of a free block has lost its pages. Its neighbours keep theirs.
@@ -260,8 +254,8 @@ void PageStore::unback(Block& cover, PageArena& arena, SlotRange range) noexcept
 Block& PageStore::arrive(PageArena& arena, SlotRange range) noexcept {
   const DeviceAddress begin = arena.address_of(range.first);
   const DeviceAddress end = arena.address_of(range.last);
-  auto at = std::lower_bound(
-      arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
+  auto at =
+      std::lower_bound(arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
   Block* around = *--at;
   HEADROOM_ASSERT(around->address <= begin && around->address + around->size >= end,
                   "pages arrive where addresses are backed");

@@ -1,0 +1,177 @@
+// Magazines: small blocks that a thread keeps, so that most allocations and frees take no lock.
+//
+// A thread has one ThreadCache for every heap it uses, with magazines for every stream and a tally
+// of what the statistics do not know yet. The owner works in it without the allocator's lock; the
+// ladder, and whoever asks for statistics, must be able to empty and read it all the same, whether
+// its owner is busy, asleep or blocked for ever. So a cache is claimed:
+//
+//   the owner, without the lock       claims by one exchange (acquire), and lets go by a store
+//                                     (release). Found taken, it takes the lock instead.
+//   another thread, with the lock     claims in the same way, and waits while the owner is inside:
+//                                     some ten nanoseconds, unless it was put to sleep there.
+//   the owner, with the lock          needs no claim: nobody else can be inside.
+//
+// Nobody waits for the lock with a claim in hand, so the two cannot wait for one another.
+//
+// A thread that frees a block another allocated puts it into its own magazine of the block's
+// stream. So frees of other threads' blocks go back in batches too, under the lock, when a magazine
+// is full; there is no queue into another thread's cache.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "headroom/base/bytes.h"
+#include "headroom/memory/internal/size_classes.h"
+#include "headroom/memory/internal/slab_page.h"
+#include "headroom/memory/internal/thread_tally.h"
+
+namespace headroom::memory::internal {
+
+class SlabHeap;
+
+inline constexpr std::uint64_t kMagazineBytes = 256_KiB;
+
+// Of one thread and one stream. Apart from its neighbours by two cache lines, as ThreadCache is:
+// processors fetch lines in pairs.
+class alignas(128) Magazines {
+ public:
+  explicit Magazines(StreamId stream) noexcept : stream_(stream) {}
+
+  [[nodiscard]] StreamId stream() const noexcept { return stream_; }
+  // Exact with a claim; near with the lock alone.
+  [[nodiscard]] std::uint64_t cached_bytes() const noexcept {
+    return cached_bytes_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t count(std::size_t size_class) const noexcept {
+    return counts_[size_class];
+  }
+  [[nodiscard]] bool is_class_full(std::size_t size_class) const noexcept {
+    return counts_[size_class] == kClasses[size_class].magazine_blocks;
+  }
+  [[nodiscard]] bool has_room(std::size_t size_class) const noexcept {
+    return !is_class_full(size_class) &&
+           cached_bytes() + kClasses[size_class].block_bytes <= kMagazineBytes;
+  }
+  // The block freed last is used first: it may still be in a cache of the device.
+  [[nodiscard]] const SlabSlot& top(std::size_t size_class) const noexcept {
+    return slots_[kClasses[size_class].magazine_start + counts_[size_class] - 1U];
+  }
+  void pop(std::size_t size_class) noexcept {
+    --counts_[size_class];
+    set_cached_bytes(cached_bytes() - kClasses[size_class].block_bytes);
+  }
+  void push(std::size_t size_class, const SlabSlot& slot) noexcept {
+    slots_[kClasses[size_class].magazine_start + counts_[size_class]] = slot;
+    ++counts_[size_class];
+    set_cached_bytes(cached_bytes() + kClasses[size_class].block_bytes);
+  }
+  // How many blocks to fetch when a class has run out: more each time, up to half a magazine, and
+  // fewer when blocks had to be given back. A class that is seldom asked for fetches little.
+  [[nodiscard]] std::size_t next_fetch(std::size_t size_class) noexcept {
+    const std::size_t count = fetches_[size_class] + 1U;
+    const std::size_t next =
+        std::min(2 * count, std::size_t{kClasses[size_class].magazine_blocks} / 2);
+    fetches_[size_class] = static_cast<std::uint8_t>(next - 1);
+    return count;
+  }
+  // Takes out the blocks that have been here longest; all but `keep`.
+  template <class Function>
+  void spill(std::size_t size_class, std::size_t keep, Function&& function) noexcept {
+    SlabSlot* const slots = &slots_[kClasses[size_class].magazine_start];
+    const std::size_t count = counts_[size_class];
+    if (count <= keep) return;
+    const std::size_t gone = count - keep;
+    fetches_[size_class] /= 2;
+    for (std::size_t i = 0; i < gone; ++i) function(slots[i]);
+    for (std::size_t i = 0; i < keep; ++i) slots[i] = slots[i + gone];
+    counts_[size_class] = static_cast<std::uint8_t>(keep);
+    set_cached_bytes(cached_bytes() - gone * kClasses[size_class].block_bytes);
+  }
+  template <class Function>
+  void for_each(Function&& function) const {
+    for (std::size_t c = 0; c < kSizeClasses; ++c) {
+      for (std::size_t i = 0; i < counts_[c]; ++i) {
+        function(c, slots_[kClasses[c].magazine_start + i]);
+      }
+    }
+  }
+
+ private:
+  // A plain store: one thread at a time writes it.
+  void set_cached_bytes(std::uint64_t bytes) noexcept {
+    cached_bytes_.store(bytes, std::memory_order_relaxed);
+  }
+
+  StreamId stream_;
+  std::atomic<std::uint64_t> cached_bytes_{0};
+  std::array<std::uint8_t, kSizeClasses> counts_{};
+  std::array<std::uint8_t, kSizeClasses> fetches_{};  // less one
+  std::array<SlabSlot, kMagazineSlots> slots_{};
+};
+
+// Of one thread and one heap.
+class alignas(128) ThreadCache {
+ public:
+  [[nodiscard]] bool try_claim() noexcept {
+    return is_claimed_.exchange(true, std::memory_order_acquire) == false;
+  }
+  // With the lock, by a thread that is not the owner.
+  void claim() noexcept {
+    while (!try_claim()) {
+      while (is_claimed_.load(std::memory_order_relaxed)) std::this_thread::yield();
+    }
+  }
+  void let_go() noexcept { is_claimed_.store(false, std::memory_order_release); }
+
+  [[nodiscard]] Magazines* find(StreamId stream) const noexcept {
+    for (const auto& magazines : streams) {
+      if (magazines->stream() == stream) return magazines.get();
+    }
+    return nullptr;
+  }
+
+  ThreadTally tally{};
+  std::vector<std::unique_ptr<Magazines>> streams{};  // grows with the lock, by the owner
+
+ private:
+  std::atomic<bool> is_claimed_{false};
+};
+
+// Keeps a heap from going away while a thread that ends gives its blocks back to it.
+struct HeapLink {
+  std::mutex mutex;                      // taken before the allocator's lock, never after it
+  std::atomic<SlabHeap*> heap{nullptr};  // written with the mutex; null once the heap is closed
+};
+
+// What this thread used last. Plain data: it takes neither construction nor destruction, so that
+// blocks can be freed while a thread ends. Heaps have numbers of their own, never given twice, so a
+// heap that is gone is not found.
+struct LastUsed {
+  std::uint64_t heap = 0;
+  StreamId stream = StreamId::kDefault;
+  ThreadCache* cache = nullptr;
+  Magazines* magazines = nullptr;
+};
+extern thread_local constinit LastUsed t_last_used;
+
+// This thread's cache for a heap, null where there is none.
+[[nodiscard]] ThreadCache* find_thread_cache(std::uint64_t heap) noexcept;
+// Sets t_last_used; says whether this thread has magazines for the stream.
+bool find_magazines(std::uint64_t heap, StreamId stream) noexcept;
+[[nodiscard]] inline bool use_magazines(std::uint64_t heap, StreamId stream) noexcept {
+  return (t_last_used.heap == heap && t_last_used.stream == stream) || find_magazines(heap, stream);
+}
+// Makes the cache this thread's, to be given back when the thread ends. Says no when it is ending.
+bool add_thread_cache(std::uint64_t heap,
+                      const std::shared_ptr<HeapLink>& link,
+                      const std::shared_ptr<ThreadCache>& cache);
+
+}  // namespace headroom::memory::internal

@@ -1,0 +1,417 @@
+#include "headroom/memory/internal/slab_heap.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "headroom/base/check.h"
+
+namespace headroom::memory::internal {
+namespace {
+
+std::uint64_t next_heap_id() noexcept {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+template <class T>
+void link_in(T*& head, T& entry) noexcept {
+  entry.prev = nullptr;
+  entry.next = head;
+  if (head != nullptr) head->prev = &entry;
+  head = &entry;
+}
+
+template <class T>
+void unlink_from(T*& head, T& entry) noexcept {
+  (entry.prev != nullptr ? entry.prev->next : head) = entry.next;
+  if (entry.next != nullptr) entry.next->prev = entry.prev;
+  entry.prev = entry.next = nullptr;
+}
+
+std::uint32_t granule_mask(std::size_t first, std::size_t count) noexcept {
+  return static_cast<std::uint32_t>(((std::uint64_t{1} << count) - 1) << first);
+}
+
+// The first run of `count` free granules; kPageGranules when there is none.
+std::size_t find_granules(std::uint32_t free, std::size_t count) noexcept {
+  std::uint32_t starts = free;
+  for (std::size_t i = 1; i < count; ++i) starts &= free >> i;
+  return static_cast<std::size_t>(std::countr_zero(starts));
+}
+
+// The fullest page that has the granules: the others get a chance to run empty. It is looked for
+// among some only, so that a slab costs the same however many pages there are.
+SlabPage* fullest_with(SlabPage* pages, std::size_t granules) noexcept {
+  constexpr int kMostLookedAt = 32;
+  SlabPage* best = nullptr;
+  int looked_at = 0;
+  for (SlabPage* page = pages; page != nullptr && looked_at < kMostLookedAt; page = page->next) {
+    ++looked_at;
+    if (best != nullptr &&
+        std::popcount(best->free_granules) <= std::popcount(page->free_granules)) {
+      continue;
+    }
+    if (find_granules(page->free_granules, granules) < kPageGranules) best = page;
+  }
+  return best;
+}
+
+}  // namespace
+
+SlabHeap::SlabHeap(device::Device& device, Mutex& mutex, SlabPages& pages)
+    : id_(next_heap_id()),
+      tracks_blocks_(device.tracks_blocks()),
+      device_(device),
+      mutex_(mutex),
+      pages_(pages),
+      link_(std::make_shared<HeapLink>()) {
+  link_->heap = this;
+}
+
+void SlabHeap::close() noexcept {
+  is_enabled_.store(false, std::memory_order_relaxed);
+  const std::lock_guard lock(link_->mutex);
+  link_->heap = nullptr;
+}
+
+void SlabHeap::set_region(DeviceAddress base, std::uint64_t size_bytes) {
+  HEADROOM_CHECK(region_bytes_.load() == 0 && base % kSlabPageBytes == 0,
+                 "the region of the slabs is set once, and aligned to their pages");
+  chunks_ = std::make_unique<std::atomic<Chunk*>[]>((size_bytes + kChunkBytes - 1) / kChunkBytes);
+  region_base_.store(base, std::memory_order_relaxed);
+  region_bytes_.store(size_bytes, std::memory_order_release);
+}
+
+// --- Pages and slabs -----------------------------------------------------------------------------
+
+// The page's description, made when the address is first seen.
+SlabPage& SlabHeap::page_at(DeviceAddress address) {
+  HEADROOM_CHECK(owns(address) && address % kSlabPageBytes == 0,
+                 "a slab page lies in the region, aligned to its size");
+  const std::uint64_t offset = address - region_base_.load(std::memory_order_relaxed);
+  std::atomic<Chunk*>& chunk = chunks_[offset / kChunkBytes];
+  if (chunk.load(std::memory_order_relaxed) == nullptr) {
+    owned_chunks_.push_back(std::make_unique<Chunk>());
+    chunk.store(owned_chunks_.back().get(), std::memory_order_release);
+  }
+  std::atomic<SlabPage*>& entry =
+      chunk.load(std::memory_order_relaxed)->pages[offset % kChunkBytes / kSlabPageBytes];
+  if (entry.load(std::memory_order_relaxed) == nullptr) {
+    owned_pages_.push_back(std::make_unique<SlabPage>());
+    owned_pages_.back()->address = address;
+    entry.store(owned_pages_.back().get(), std::memory_order_release);
+  }
+  return *entry.load(std::memory_order_relaxed);
+}
+
+SlabPage* SlabHeap::take_page(StreamSlabs& slabs) {
+  if (slabs.spare != nullptr) return std::exchange(slabs.spare, nullptr);
+  const DeviceAddress address = pages_.take_slab_page(slabs.stream);
+  if (address == 0) return nullptr;
+  try {
+    SlabPage& page = page_at(address);
+    page.owner = &slabs;
+    page.stream.store(slabs.stream, std::memory_order_relaxed);
+    page_bytes_ += kSlabPageBytes;
+    return &page;
+  } catch (...) {  // No host memory to describe it.
+    pages_.give_slab_page(address);
+    throw;
+  }
+}
+
+void SlabHeap::give_page(SlabPage& page) noexcept {
+  page.owner = nullptr;
+  page_bytes_ -= kSlabPageBytes;
+  pages_.give_slab_page(page.address);
+}
+
+Slab* SlabHeap::make_slab(StreamSlabs& slabs, std::size_t size_class) {
+  const SizeClass& kind = kClasses[size_class];
+  SlabPage* page = fullest_with(slabs.with_free_granules, kind.slab_granules);
+  if (page == nullptr) {
+    page = take_page(slabs);
+    if (page == nullptr) return nullptr;
+    link_in(slabs.with_free_granules, *page);
+  }
+  const std::size_t first = find_granules(page->free_granules, kind.slab_granules);
+  page->free_granules &= ~granule_mask(first, kind.slab_granules);
+  if (page->free_granules == 0) unlink_from(slabs.with_free_granules, *page);
+  std::fill_n(
+      page->first_granule.begin() + first, kind.slab_granules, static_cast<std::uint8_t>(first));
+
+  Slab& slab = page->slabs[first];
+  slab = {.page = page,
+          .address = page->address + first * kGranuleBytes,
+          .size_class = static_cast<std::uint8_t>(size_class)};
+  for (std::size_t i = 0; i < kind.slab_blocks; ++i) slab.put(i);
+  link_in(slabs.with_free_blocks[size_class], slab);
+  return &slab;
+}
+
+// Its blocks are all free. An empty page goes back to the core, except for one a stream.
+void SlabHeap::drop_slab(Slab& slab) noexcept {
+  SlabPage& page = *slab.page;
+  StreamSlabs& slabs = *page.owner;
+  unlink_from(slabs.with_free_blocks[slab.size_class], slab);
+  if (page.free_granules == 0) link_in(slabs.with_free_granules, page);
+  page.free_granules |= granule_mask((slab.address - page.address) / kGranuleBytes,
+                                     kClasses[slab.size_class].slab_granules);
+  slab.page = nullptr;
+  if (!page.is_empty()) return;
+  unlink_from(slabs.with_free_granules, page);
+  if (slabs.spare == nullptr) {
+    slabs.spare = &page;
+  } else {
+    give_page(page);
+  }
+}
+
+SlabSlot SlabHeap::take_block(Slab& slab) noexcept {
+  const std::uint64_t size_bytes = kClasses[slab.size_class].block_bytes;
+  const DeviceAddress address = slab.address + slab.take() * size_bytes;
+  if (slab.free_blocks == 0) {
+    unlink_from(slab.page->owner->with_free_blocks[slab.size_class], slab);
+  }
+  taken_bytes_ += size_bytes;
+  return {.address = address, .word = &slab.page->word_of(address)};
+}
+
+void SlabHeap::put_block(const SlabSlot& slot) noexcept {
+  SlabPage& page = *place_of(slot.address).page;
+  Slab& slab = page.slab_of(slot.address);
+  const SizeClass& kind = kClasses[slab.size_class];
+  slot.word->store(0, std::memory_order_relaxed);
+  if (slab.free_blocks == 0) link_in(page.owner->with_free_blocks[slab.size_class], slab);
+  slab.put(slab.index_of(slot.address));
+  taken_bytes_ -= kind.block_bytes;
+  if (slab.free_blocks == kind.slab_blocks) drop_slab(slab);
+}
+
+// --- Blocks --------------------------------------------------------------------------------------
+
+DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
+                                 StreamId stream,
+                                 AllocationContext context) {
+  enter();
+  const std::size_t size_class = size_class_of(size_bytes);
+  StreamSlabs& slabs = streams_.try_emplace(stream, StreamSlabs{.stream = stream}).first->second;
+  Magazines* const magazines = own_magazines(stream);
+  SlabSlot slot{};
+  if (magazines != nullptr && magazines->count(size_class) != 0) {
+    slot = magazines->top(size_class);
+    magazines->pop(size_class);
+  } else {
+    Slab* slab = slabs.with_free_blocks[size_class];
+    if (slab == nullptr) slab = make_slab(slabs, size_class);
+    if (slab == nullptr) return 0;
+    slot = take_block(*slab);
+    if (magazines != nullptr) refill(*magazines, slabs, size_class);
+  }
+  slot.word->store(SlotWord::held(size_class, size_bytes, context).bits(),
+                   std::memory_order_relaxed);
+  if (tracks_blocks_) {
+    device_.block_allocated(slot.address, kClasses[size_class].block_bytes, stream);
+  }
+  return slot.address;
+}
+
+std::optional<SlabBlock> SlabHeap::free(DeviceAddress address) noexcept {
+  enter();
+  const Place place = place_of(address);
+  if (place.word == nullptr) return std::nullopt;
+  std::uint64_t bits = place.word->load(std::memory_order_relaxed);
+  const SlotWord word(bits);
+  if (word.state() != SlotState::kHeld ||
+      !place.word->compare_exchange_strong(bits, SlotWord::cached().bits())) {
+    return std::nullopt;
+  }
+  const SlabBlock block = describe(address, *place.page, word);
+  if (tracks_blocks_) device_.block_freed(address, block.size_bytes, block.stream);
+  const SlabSlot slot{.address = address, .word = place.word};
+  if (Magazines* const magazines = own_magazines(block.stream)) {
+    make_room(*magazines, word.size_class());
+    magazines->push(word.size_class(), slot);
+  } else {
+    put_block(slot);
+  }
+  return block;
+}
+
+std::optional<SlabBlock> SlabHeap::find(DeviceAddress address) const noexcept {
+  const Place place = place_of(address);
+  if (place.word == nullptr) return std::nullopt;
+  const SlotWord word(place.word->load(std::memory_order_relaxed));
+  if (word.state() != SlotState::kHeld && word.state() != SlotState::kPending) return std::nullopt;
+  return describe(address, *place.page, word);
+}
+
+bool SlabHeap::mark_used_elsewhere(DeviceAddress address) noexcept {
+  enter();
+  const Place place = place_of(address);
+  if (place.word == nullptr) return false;
+  std::uint64_t bits = place.word->load(std::memory_order_relaxed);
+  return SlotWord(bits).state() == SlotState::kHeld &&
+         place.word->compare_exchange_strong(bits, SlotWord(bits).used_elsewhere().bits());
+}
+
+std::optional<SlabBlock> SlabHeap::mark_pending(DeviceAddress address) noexcept {
+  enter();
+  const Place place = place_of(address);
+  if (place.word == nullptr) return std::nullopt;
+  std::uint64_t bits = place.word->load(std::memory_order_relaxed);
+  const SlotWord pending = SlotWord(bits).pending();
+  if (SlotWord(bits).state() != SlotState::kHeld ||
+      !place.word->compare_exchange_strong(bits, pending.bits())) {
+    return std::nullopt;
+  }
+  return describe(address, *place.page, pending);
+}
+
+std::optional<SlabBlock> SlabHeap::complete(DeviceAddress address) noexcept {
+  const std::optional<SlabBlock> block = find(address);
+  if (!block || !block->is_pending) return std::nullopt;
+  if (tracks_blocks_) device_.block_freed(address, block->size_bytes, block->stream);
+  put_block({.address = address, .word = place_of(address).word});
+  return block;
+}
+
+// --- Magazines -----------------------------------------------------------------------------------
+
+// A thread comes with the lock. While one thread alone has a cache and nobody else has come, it
+// works without swaps and without bounds on its tally: that is half of the cost of what is left.
+// The first other thread ends this, and goes on only when the owner cannot fail to know.
+ThreadCache* SlabHeap::enter() noexcept {
+  ThreadCache* const own = find_thread_cache(id_);
+  const bool has_others = caches_.size() > (own != nullptr ? 1U : 0U);
+  if (has_others && is_alone_.load(std::memory_order_relaxed)) {
+    is_alone_.store(false, std::memory_order_relaxed);
+    fold_all();
+  }
+  return own;
+}
+
+// Made when a thread first needs them; null when magazines are off, when the thread is ending, and
+// without host memory.
+Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
+  if (!is_enabled_.load(std::memory_order_relaxed)) return nullptr;
+  if (use_magazines(id_, stream)) return t_last_used.magazines;
+  try {
+    ThreadCache* cache = find_thread_cache(id_);
+    if (cache == nullptr) {
+      const auto made = std::make_shared<ThreadCache>();
+      caches_.reserve(caches_.size() + 1);
+      if (!add_thread_cache(id_, link_, made)) return nullptr;
+      if (caches_.empty()) is_alone_.store(true, std::memory_order_relaxed);
+      caches_.push_back(made);
+      cache = made.get();
+      if (holds_ > 0) cache->claim();
+    }
+    cache->streams.push_back(std::make_unique<Magazines>(stream));
+    return use_magazines(id_, stream) ? t_last_used.magazines : nullptr;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+// Blocks to keep come from slabs that have free ones: nothing new is taken for them.
+void SlabHeap::refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size_class) noexcept {
+  for (std::size_t i = magazines.next_fetch(size_class); i > 0; --i) {
+    Slab* const slab = slabs.with_free_blocks[size_class];
+    if (slab == nullptr || !magazines.has_room(size_class)) return;
+    const SlabSlot slot = take_block(*slab);
+    slot.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
+    magazines.push(size_class, slot);
+  }
+}
+
+// For one block more: half of its class goes back, or where all classes are too much together, half
+// of each.
+void SlabHeap::make_room(Magazines& magazines, std::size_t size_class) noexcept {
+  const auto back = [this](const SlabSlot& slot) { put_block(slot); };
+  if (magazines.is_class_full(size_class)) {
+    magazines.spill(size_class, magazines.count(size_class) / 2, back);
+  }
+  if (magazines.has_room(size_class)) return;
+  for (std::size_t c = 0; c < kSizeClasses; ++c) magazines.spill(c, magazines.count(c) / 2, back);
+}
+
+void SlabHeap::drain(ThreadCache& cache) noexcept {
+  for (const auto& magazines : cache.streams) {
+    for (std::size_t c = 0; c < kSizeClasses; ++c) {
+      magazines->spill(c, 0, [this](const SlabSlot& slot) { put_block(slot); });
+    }
+  }
+}
+
+void SlabHeap::enable_magazines(bool is_enabled) noexcept {
+  is_enabled_.store(is_enabled, std::memory_order_relaxed);
+  if (is_enabled) return;
+  hold();
+  for (const auto& cache : caches_) drain(*cache);
+  release();
+}
+
+void SlabHeap::fold(ThreadCache& cache) noexcept {
+  if (cache.tally.is_empty()) return;
+  cache.tally.is_alone = caches_.size() == 1;
+  pages_.fold_tally(cache.tally);
+  cache.tally = {};
+}
+
+void SlabHeap::fold_own() noexcept {
+  ThreadCache* const cache = enter();
+  if (cache != nullptr) fold(*cache);
+  // What this thread does next mixes with what the others have not folded yet.
+  static constexpr ThreadTally kNotAlone{.is_alone = false};
+  if (caches_.size() > (cache != nullptr ? 1U : 0U)) pages_.fold_tally(kNotAlone);
+}
+
+void SlabHeap::fold_all() noexcept {
+  hold();
+  release();
+}
+
+void SlabHeap::hold() noexcept {
+  if (holds_++ > 0) return;
+  for (const auto& cache : caches_) {
+    cache->claim();
+    fold(*cache);
+  }
+}
+
+void SlabHeap::release() noexcept {
+  if (--holds_ > 0) return;
+  for (const auto& cache : caches_) cache->let_go();
+}
+
+std::uint64_t SlabHeap::flush() noexcept {
+  const std::uint64_t before = page_bytes_;
+  hold();
+  for (const auto& cache : caches_) drain(*cache);
+  release();
+  for (auto& [stream, slabs] : streams_) {
+    if (slabs.spare != nullptr) give_page(*std::exchange(slabs.spare, nullptr));
+  }
+  return before - page_bytes_;
+}
+
+void SlabHeap::retire(ThreadCache& cache) noexcept {
+  const std::lock_guard lock(mutex_);
+  fold(cache);
+  drain(cache);
+  std::erase_if(caches_, [&](const auto& entry) { return entry.get() == &cache; });
+}
+
+std::uint64_t SlabHeap::cached_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& cache : caches_) {
+    for (const auto& magazines : cache->streams) bytes += magazines->cached_bytes();
+  }
+  return bytes;
+}
+
+std::uint64_t SlabHeap::live_bytes() const noexcept { return taken_bytes_ - cached_bytes(); }
+
+}  // namespace headroom::memory::internal

@@ -1,0 +1,249 @@
+// SlabHeap: blocks up to 64 KiB, cut from pages of 2 MiB that a core provides.
+//
+//   SlabHeap heap(device, mutex, core);
+//   heap.set_region(base, size_bytes);
+//
+//   if (DeviceAddress block = heap.allocate_cached(size, stream, context)) return block;
+//   std::unique_lock lock(mutex);                         // nothing cached
+//   heap.fold_own();                                      // what this thread counted comes first
+//   DeviceAddress block = heap.allocate(size, stream, context);
+//   note_alloc({.address = block, .size_bytes = SlabHeap::block_bytes(size), ...});
+//
+// What goes through magazines is counted in their threads' tallies, which reach the statistics by
+// SlabPages::fold_tally; what goes through allocate, free, mark_pending and complete is for the
+// core to note. Every locked operation of a core that moves statistics calls fold_own() first.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headroom/base/mutex.h"
+#include "headroom/device/device.h"
+#include "headroom/memory/annotation.h"
+#include "headroom/memory/internal/magazines.h"
+#include "headroom/memory/internal/size_classes.h"
+#include "headroom/memory/internal/slab_page.h"
+#include "headroom/memory/internal/thread_tally.h"
+#include "headroom/memory/types.h"
+
+namespace headroom::memory::internal {
+
+// What the heap needs of a core. Called with the allocator's lock held.
+class SlabPages {
+ public:
+  SlabPages() = default;
+  SlabPages(const SlabPages&) = delete;
+  SlabPages& operator=(const SlabPages&) = delete;
+  virtual ~SlabPages() = default;
+
+  // A page inside the region, aligned to its size; 0 when there is none to be had.
+  virtual DeviceAddress take_slab_page(StreamId stream) noexcept = 0;
+  // All of its blocks are free.
+  virtual void give_slab_page(DeviceAddress page) noexcept = 0;
+  // Allocator::note_threads.
+  virtual void fold_tally(const ThreadTally& tally) noexcept = 0;
+};
+
+struct SlabBlock {
+  DeviceAddress address = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t requested_bytes = 0;
+  StreamId stream = StreamId::kDefault;
+  AllocationContext context{};
+  bool is_used_elsewhere = false;
+  bool is_pending = false;
+};
+
+// What a stream has; requires the lock.
+struct StreamSlabs {
+  StreamId stream = StreamId::kDefault;
+  std::array<Slab*, kSizeClasses> with_free_blocks{};
+  SlabPage* with_free_granules = nullptr;
+  SlabPage* spare = nullptr;  // one empty page may stay, so that the next block need not ask for it
+};
+
+class SlabHeap {
+ public:
+  // All three outlive the heap.
+  SlabHeap(device::Device& device, Mutex& mutex, SlabPages& pages);
+  SlabHeap(const SlabHeap&) = delete;
+  SlabHeap& operator=(const SlabHeap&) = delete;
+  ~SlabHeap() { close(); }
+  // Threads that end no longer come back here, and magazines are not filled any more. Without the
+  // lock; before the core takes its pages apart.
+  void close() noexcept;
+
+  // The addresses that all pages lie in, aligned to the size of a page. Once, before the first.
+  void set_region(DeviceAddress base, std::uint64_t size_bytes);
+  [[nodiscard]] bool has_region() const noexcept { return region_bytes_.load() != 0; }
+
+  // The size of the block that a request gets, from 1 to kSlabMaxBytes.
+  [[nodiscard]] static std::uint64_t block_bytes(std::uint64_t size_bytes) noexcept {
+    return kClasses[size_class_of(size_bytes)].block_bytes;
+  }
+
+  // --- Without the lock -----------------------------------------------------------------------
+
+  [[nodiscard]] bool owns(DeviceAddress address) const noexcept {
+    const std::uint64_t size = region_bytes_.load(std::memory_order_acquire);
+    return address - region_base_.load(std::memory_order_relaxed) < size;
+  }
+  // 0 when the lock is needed: no such block in the magazine, or magazines are off.
+  [[nodiscard]] DeviceAddress allocate_cached(std::uint64_t size_bytes,
+                                              StreamId stream,
+                                              AllocationContext context) noexcept;
+  enum class Freed : std::uint8_t {
+    kDone,
+    kNeedsLock,  // the magazine is full, or other streams use the block, or magazines are off
+    kUnknown,    // no block that is held starts there
+  };
+  Freed free_cached(DeviceAddress address) noexcept;
+
+  // --- With the lock --------------------------------------------------------------------------
+
+  // 0 when the core has no page. Throws std::bad_alloc, and then has changed nothing.
+  [[nodiscard]] DeviceAddress allocate(std::uint64_t size_bytes,
+                                       StreamId stream,
+                                       AllocationContext context);
+  // Takes the block back; the core has dealt with its other streams. Nothing: no block that is
+  // held starts there.
+  std::optional<SlabBlock> free(DeviceAddress address) noexcept;
+  // A block that is held or pending.
+  [[nodiscard]] std::optional<SlabBlock> find(DeviceAddress address) const noexcept;
+  // Another stream uses a held block: its free needs the lock. Says whether it is one.
+  bool mark_used_elsewhere(DeviceAddress address) noexcept;
+  // A held block was freed but is still in use; complete() takes it back. Says whether it was held.
+  std::optional<SlabBlock> mark_pending(DeviceAddress address) noexcept;
+  std::optional<SlabBlock> complete(DeviceAddress address) noexcept;
+
+  // Off: what threads had cached is given back, and nothing happens without the lock from now on.
+  void enable_magazines(bool is_enabled) noexcept;
+  // This thread's tally, into the statistics.
+  void fold_own() noexcept;
+  void fold_all() noexcept;
+  // Keeps every thread from working without the lock, with all tallies folded, until release();
+  // pairs may nest.
+  void hold() noexcept;
+  void release() noexcept;
+  // Gives back what threads had cached, and all pages that are empty then. Returns their bytes.
+  std::uint64_t flush() noexcept;
+
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
+  // Of blocks held or pending. Near while threads work without the lock.
+  [[nodiscard]] std::uint64_t live_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t cached_bytes() const noexcept;
+  // Calls function(SlabBlock) for every block that is held or pending.
+  template <class Function>
+  void for_each_block(Function&& function) const;
+  // A segment for every page, tiled by its blocks, by address.
+  [[nodiscard]] std::vector<SegmentInfo> segments() const;
+  // A sentence about the first broken invariant, or nothing. While held.
+  [[nodiscard]] std::optional<std::string> check() const;
+
+  // For a thread that ends; takes the lock.
+  void retire(ThreadCache& cache) noexcept;
+
+ private:
+  static constexpr std::uint64_t kChunkBytes = 1_GiB;
+  struct Chunk {
+    std::array<std::atomic<SlabPage*>, kChunkBytes / kSlabPageBytes> pages{};
+  };
+  struct Place {
+    SlabPage* page = nullptr;
+    Slot* word = nullptr;
+  };
+
+  [[nodiscard, gnu::always_inline]] Place place_of(DeviceAddress address) const noexcept;
+  [[nodiscard]] static SlabBlock describe(DeviceAddress address,
+                                          const SlabPage& page,
+                                          SlotWord word) noexcept;
+  template <class Function>
+  void for_each_page(Function&& function) const;
+  template <class Function>
+  static void for_each_slab(const SlabPage& page, Function&& function);
+  [[nodiscard]] std::optional<std::string> check_page(const SlabPage& page,
+                                                      std::uint64_t& taken_bytes) const;
+  [[nodiscard]] std::optional<std::string> check_magazines() const;
+
+  [[nodiscard]] SlabPage& page_at(DeviceAddress address);
+  [[nodiscard]] SlabPage* take_page(StreamSlabs& slabs);
+  void give_page(SlabPage& page) noexcept;
+  [[nodiscard]] Slab* make_slab(StreamSlabs& slabs, std::size_t size_class);
+  void drop_slab(Slab& slab) noexcept;
+  [[nodiscard]] SlabSlot take_block(Slab& slab) noexcept;
+  void put_block(const SlabSlot& slot) noexcept;
+
+  ThreadCache* enter() noexcept;
+  [[nodiscard]] Magazines* own_magazines(StreamId stream) noexcept;
+  void refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size_class) noexcept;
+  void make_room(Magazines& magazines, std::size_t size_class) noexcept;
+  void drain(ThreadCache& cache) noexcept;
+  void fold(ThreadCache& cache) noexcept;
+
+  // What every thread reads and nobody writes any more, apart from what changes.
+  alignas(64) std::atomic<DeviceAddress> region_base_{0};
+  std::atomic<std::uint64_t> region_bytes_{0};
+  std::unique_ptr<std::atomic<Chunk*>[]> chunks_;
+  const std::uint64_t id_;
+  std::atomic<bool> is_enabled_{true};
+  std::atomic<bool> is_alone_{true};  // see enter()
+  const bool tracks_blocks_;
+  device::Device& device_;
+  Mutex& mutex_;
+  SlabPages& pages_;
+  std::shared_ptr<HeapLink> link_;
+
+  alignas(64) std::map<StreamId, StreamSlabs> streams_{};
+  std::vector<std::shared_ptr<ThreadCache>> caches_{};
+  std::vector<std::unique_ptr<Chunk>> owned_chunks_{};
+  std::vector<std::unique_ptr<SlabPage>> owned_pages_{};
+  std::uint64_t page_bytes_ = 0;
+  std::uint64_t taken_bytes_ = 0;  // of blocks that are not in their slabs
+  std::uint32_t holds_ = 0;
+};
+
+// The page and the word of an address where a block may start; nothing elsewhere.
+inline SlabHeap::Place SlabHeap::place_of(DeviceAddress address) const noexcept {
+  const std::uint64_t size = region_bytes_.load(std::memory_order_acquire);
+  const std::uint64_t offset = address - region_base_.load(std::memory_order_relaxed);
+  if (offset >= size || offset % kMinBlockBytes != 0) return {};
+  const Chunk* const chunk = chunks_[offset / kChunkBytes].load(std::memory_order_acquire);
+  if (chunk == nullptr) return {};
+  SlabPage* const page =
+      chunk->pages[offset % kChunkBytes / kSlabPageBytes].load(std::memory_order_acquire);
+  if (page == nullptr) return {};
+  return {.page = page, .word = &page->words[offset % kSlabPageBytes / kMinBlockBytes]};
+}
+
+template <class Function>
+void SlabHeap::for_each_page(Function&& function) const {
+  const std::uint64_t chunks = (region_bytes_.load() + kChunkBytes - 1) / kChunkBytes;
+  for (std::uint64_t i = 0; i < chunks; ++i) {
+    const Chunk* const chunk = chunks_[i].load();
+    if (chunk == nullptr) continue;
+    for (const auto& entry : chunk->pages) {
+      const SlabPage* const page = entry.load();
+      if (page != nullptr && page->owner != nullptr) function(*page);
+    }
+  }
+}
+
+template <class Function>
+void SlabHeap::for_each_block(Function&& function) const {
+  for_each_page([&](const SlabPage& page) {
+    if (page.is_empty()) return;
+    for (std::size_t i = 0; i < SlabPage::kSlots; ++i) {
+      const SlotWord word(page.words[i].load(std::memory_order_relaxed));
+      if (word.state() != SlotState::kHeld && word.state() != SlotState::kPending) continue;
+      function(describe(page.address + i * kMinBlockBytes, page, word));
+    }
+  });
+}
+
+}  // namespace headroom::memory::internal
