@@ -80,16 +80,23 @@ DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
   }
 }
 
-// All slab pages lie in one region, so that an address tells whether it is of a slab.
+// All slab pages lie in one region, so that an address tells whether it is of a slab. Where
+// addresses are short, each stream gets fewer of them.
 DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
-  const std::uint64_t size = slab_range_bytes();
-  if (slab_region_ == 0) {
+  const std::uint64_t page = slab_.page_bytes;
+  std::uint64_t size = round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), page);
+  while (slab_region_.size == 0) {
     // A little more, to begin at a multiple of a page: devices align to less.
-    const auto base = device_.reserve_addresses(kSlabStreams * size + slab_.page_bytes);
-    if (!base) return Unexpected(base.error());
-    slab_reservation_ = *base;
-    slab_region_ = round_up(*base, slab_.page_bytes);
+    const auto base = device_.reserve_addresses(kSlabStreams * size + page);
+    if (base) {
+      slab_reservation_ = *base;
+      slab_region_ = {.base = round_up(*base, page), .size = kSlabStreams * size};
+    } else if (size == page) {
+      return Unexpected(base.error());
+    }
+    if (!base) size = std::max(round_down(size / 4, page), page);
   }
+  size = slab_region_.size / kSlabStreams;
   if (slab_arenas_ == kSlabStreams) {
     return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
                                            .call = "reserve_addresses",
@@ -97,11 +104,7 @@ DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
                                            .found = slab_arenas_ + 1,
                                            .bound = kSlabStreams});
   }
-  return AddressRange{.base = slab_region_ + slab_arenas_++ * size, .size = size};
-}
-
-std::uint64_t PageStore::slab_range_bytes() const noexcept {
-  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), slab_.page_bytes);
+  return AddressRange{.base = slab_region_.base + slab_arenas_++ * size, .size = size};
 }
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
