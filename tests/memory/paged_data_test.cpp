@@ -41,11 +41,11 @@ using headroom::testing::worked;
 
 // What sanitizers make of the full number takes minutes; it is run by hand.
 #if defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kPagedOps = 20'000;
+constexpr std::int64_t kPagedOps = 6'000;
 #elif defined(__SANITIZE_ADDRESS__)
-constexpr std::int64_t kPagedOps = 30'000;
+constexpr std::int64_t kPagedOps = 10'000;
 #else
-constexpr std::int64_t kPagedOps = 300'000;
+constexpr std::int64_t kPagedOps = 40'000;
 #endif
 
 constexpr std::size_t kPagedThreads = 4;
