@@ -226,9 +226,9 @@ TYPED_TEST(AllocatorCache, ReserveTakesAllOrSaysSo) {
     EXPECT_EQ(taken.error().reason, FailureReason::kOutOfMemory) << size;
     EXPECT_NE(taken.error().report, nullptr);
   }
-  allocator.set_limit(30_MiB);
+  allocator.set_limit(32_MiB);
   EXPECT_FALSE(allocator.reserve(40_MiB).has_value());
-  EXPECT_TRUE(allocator.reserve(30_MiB).has_value());
+  EXPECT_TRUE(allocator.reserve(32_MiB).has_value());
   EXPECT_EQ(allocator.check_invariants(), std::nullopt);
 }
 

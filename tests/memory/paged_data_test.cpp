@@ -224,7 +224,7 @@ class PagedWorker {
       if (const auto block = make()) kept_.push_back(*block);
     }
     // Phases of few and of many blocks.
-    if (step_ % 512 == 0) most_kept_ = 8 + random_() % 96;
+    if (step_ % 512 == 0) most_kept_ = 4 + random_() % 40;
     if (random_() % 4096 == 0) allocator_.trim(random_() % 8_MiB);
   }
 
@@ -286,7 +286,7 @@ class PagedWorker {
   PagedAllocator& allocator_;
   std::mt19937_64 random_;
   std::vector<PagedBlock> kept_{};
-  std::size_t most_kept_ = 64;
+  std::size_t most_kept_ = 24;
   std::uint64_t step_ = 0;
 };
 
