@@ -141,6 +141,8 @@ class PageStore {
   std::uint64_t release_free(std::uint64_t most_bytes);
   // Gives back pages that are at home nowhere: what a request created that failed in the end.
   void release_loose() noexcept;
+  // Tries once more to give back what the device would not take.
+  void release_strays() noexcept;
   // Unmaps stale slots that nobody uses; at most `most`. Returns how many.
   std::uint64_t retire(std::uint64_t most);
   // Waits until the streams have passed everything that was freed. False when one would not.
@@ -252,7 +254,9 @@ class PageStore {
   std::uint64_t stale_ = 0;
   bool is_capturing_ = false;
   bool is_short_ = false;  // the device had no page left
+  // What the device would not take back.
   std::vector<DeviceAddress> stray_reservations_{};
+  std::vector<device::PageHandle> stray_handles_{};
   std::vector<device::PageHandle> handles_{};  // of one call
 };
 

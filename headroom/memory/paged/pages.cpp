@@ -538,7 +538,16 @@ void PageStore::release_all() noexcept {
     if (arena.kind != ArenaKind::kSlab) (void)device_.release_addresses(arena.base);
   }
   if (slab_region_.size != 0) (void)device_.release_addresses(slab_reservation_);
-  for (const DeviceAddress base : stray_reservations_) (void)device_.release_addresses(base);
+  release_strays();
+}
+
+void PageStore::release_strays() noexcept {
+  std::erase_if(stray_handles_, [&](PageHandle handle) {
+    return static_cast<bool>(device_.release_pages(handle));
+  });
+  std::erase_if(stray_reservations_, [&](DeviceAddress base) {
+    return static_cast<bool>(device_.release_addresses(base));
+  });
 }
 
 }  // namespace headroom::memory::internal
