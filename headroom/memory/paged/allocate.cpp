@@ -45,6 +45,7 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
   prepare();
   if (!state_->pending.empty()) process_pending();
   const std::uint64_t peak_before = state_->peak_live;
+  const std::uint64_t reserved_before = reserved_bytes();
   if (is_small) {
     if (const DeviceAddress address = allocate_small(size_bytes, stream); address != 0) {
       return address;
@@ -53,7 +54,6 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
   const std::uint64_t rounded = round_up(size_bytes, kMinBlockBytes);
   const Request request{
       .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
-  const std::uint64_t reserved_before = reserved_bytes();
   const Place found = place(lock, request);
   if (found.is_found()) [[likely]] {
     const DeviceAddress address = hand_out(request, found).address;
