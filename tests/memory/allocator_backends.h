@@ -1,12 +1,15 @@
-// The backends that the allocator suite runs on, and one allocator over a small device. A new
-// backend is a struct like CpuMemory: the device suite's backend and how to hold a stream.
+// The worlds that the allocator suite runs in, each a backend and a policy, and one allocator over
+// a small device. A new backend is a struct like CpuMemory: the device suite's backend, how to hold
+// a stream, and whose allocator it is.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,6 +17,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 #include "tests/support/device_backends.h"
 #include "tests/support/stream_gate.h"
@@ -39,7 +43,7 @@ struct BackendNames {
   // GoogleTest looks for it by this name. NOLINTNEXTLINE(readability-identifier-naming)
   template <class T>
   static std::string GetName(int /*index*/) {
-    return T::value().name;
+    return T::value().name + (std::is_same_v<typename T::Core, PagedAllocator> ? "Paged" : "");
   }
 };
 
@@ -72,10 +76,12 @@ class EventHold {
 };
 
 struct CpuMemory : BackendType<headroom::testing::cpu_backend> {
+  using Core = CachingAllocator;
   using Hold = GateHold;
 };
 
 struct MetaMemory : BackendType<headroom::testing::meta_backend> {
+  using Core = CachingAllocator;
   using Hold = EventHold;
   static TestDevice make(BackendOptions options = {}) {
     return TestDevice(
@@ -87,6 +93,7 @@ struct MetaMemory : BackendType<headroom::testing::meta_backend> {
 
 // A part of the first GPU, so that its capacity is small and exact whoever else is on the card.
 struct CudaMemory : BackendType<headroom::testing::cuda_backend> {
+  using Core = CachingAllocator;
   using Hold = GateHold;
   static TestDevice make(BackendOptions options = {}) {
     // Never destroyed: with it the context would go, and be made again for every device.
@@ -101,10 +108,21 @@ struct CudaMemory : BackendType<headroom::testing::cuda_backend> {
   }
 };
 
+// The same with PagedAllocator.
+template <class Backend>
+struct Paged : Backend {
+  using Core = PagedAllocator;
+};
+
+// AllocatorBackends are for what is CachingAllocator's alone, AllocatorWorlds for what every
+// allocator promises.
 #if defined(HEADROOM_TEST_CUDA)
 using AllocatorBackends = ::testing::Types<CudaMemory>;
+using AllocatorWorlds = ::testing::Types<CudaMemory, Paged<CudaMemory>>;
 #else
 using AllocatorBackends = ::testing::Types<CpuMemory, MetaMemory>;
+using AllocatorWorlds =
+    ::testing::Types<CpuMemory, MetaMemory, Paged<CpuMemory>, Paged<MetaMemory>>;
 #endif
 
 // Keeps every event.
@@ -122,6 +140,8 @@ class Collector final : public EventSink {
 template <class Backend>
 class AllocatorFixture : public ::testing::Test {
  protected:
+  using Core = typename Backend::Core;
+  static constexpr bool kIsPaged = std::is_same_v<Core, PagedAllocator>;
   static constexpr std::uint64_t kCapacity = 512_MiB;
 
   void SetUp() override {
@@ -140,16 +160,23 @@ class AllocatorFixture : public ::testing::Test {
     Backend::expect_nothing_left(device());
   }
 
-  // The allocator of the test, with these settings from the start.
-  CachingAllocator& start(std::string_view settings = "", PyTorchVersion version = kPyTorch213) {
-    const auto parsed = parse_config(settings, {.version = version});
-    EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error());
+  // The allocator of the test, with these settings from the start; a PagedAllocator has none.
+  Core& start(std::string_view settings = "", PyTorchVersion version = kPyTorch213) {
     allocator_.reset();
-    allocator_ = std::make_unique<CachingAllocator>(
-        device(), CachingOptions{.config = parsed->config, .version = version});
+    if constexpr (kIsPaged) {
+      EXPECT_EQ(settings, "");
+      allocator_ = std::make_unique<Core>(device());
+    } else {
+      allocator_ = make_caching(settings, version);
+    }
     return *allocator_;
   }
-  [[nodiscard]] CachingAllocator& allocator() { return allocator_ ? *allocator_ : start(); }
+  // The settings that a test goes through.
+  static std::vector<const char*> settings(std::initializer_list<const char*> of_caching) {
+    if (kIsPaged) return {""};
+    return of_caching;
+  }
+  [[nodiscard]] Core& allocator() { return allocator_ ? *allocator_ : start(); }
   [[nodiscard]] device::Device& device() { return **device_; }
   [[nodiscard]] StreamId new_stream() {
     streams_.push_back(device().create_stream().value());
@@ -168,12 +195,19 @@ class AllocatorFixture : public ::testing::Test {
   }
 
  private:
+  [[nodiscard]] std::unique_ptr<CachingAllocator> make_caching(std::string_view settings,
+                                                               PyTorchVersion version) {
+    const auto parsed = parse_config(settings, {.version = version});
+    EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error());
+    return std::make_unique<CachingAllocator>(
+        device(), CachingOptions{.config = parsed->config, .version = version});
+  }
   std::uint64_t bytes(StatArray Statistics::*quantity) {
     return static_cast<std::uint64_t>((allocator().statistics().*quantity).all.current);
   }
 
   std::optional<TestDevice> device_;
-  std::unique_ptr<CachingAllocator> allocator_;
+  std::unique_ptr<Core> allocator_;
   std::vector<StreamId> streams_;
   std::uint64_t free_at_start_ = 0;
 };

@@ -23,6 +23,7 @@
 #include "headroom/base/env.h"
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 #include "tests/support/device_status.h"
 #include "tests/support/seed.h"
@@ -39,6 +40,7 @@ using headroom::testing::worked;
 
 // A copy on another stream is queued while the block is freed and its memory is asked for again.
 // The gate holds that stream, so that the order is the same every time.
+template <class Core>
 class RecordStream : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kBytes = 64_KiB;
@@ -67,21 +69,24 @@ class RecordStream : public ::testing::Test {
 
   std::unique_ptr<CpuDevice> device_ = CpuDevice::create({.capacity_bytes = 16_MiB});
   StreamId side_ = device_->create_stream().value();
-  CachingAllocator allocator_{*device_};
+  Core allocator_{*device_};
   DeviceAddress next_ = 0;
   bool has_reused_ = false;
 };
+using BothAllocators = ::testing::Types<CachingAllocator, PagedAllocator>;
+TYPED_TEST_SUITE(RecordStream, BothAllocators);
 
-TEST_F(RecordStream, WithoutItTheOtherStreamReadsTheNextOwnersData) {
-  EXPECT_EQ(read_by_another_stream(false), 0x22) << "this is the corruption";
-  EXPECT_TRUE(has_reused_);
+TYPED_TEST(RecordStream, WithoutItTheOtherStreamReadsTheNextOwnersData) {
+  EXPECT_EQ(this->read_by_another_stream(false), 0x22) << "this is the corruption";
+  EXPECT_TRUE(this->has_reused_);
 }
 
-TEST_F(RecordStream, WithItTheBlockWaitsForTheOtherStream) {
-  EXPECT_EQ(read_by_another_stream(true), 0x11);
-  EXPECT_FALSE(has_reused_);
-  EXPECT_NE(allocator_.allocate(kBytes), 0U);
-  EXPECT_EQ(allocator_.statistics().active.all.current, 2) << "the free is complete now";
+TYPED_TEST(RecordStream, WithItTheBlockWaitsForTheOtherStream) {
+  EXPECT_EQ(this->read_by_another_stream(true), 0x11);
+  EXPECT_FALSE(this->has_reused_);
+  this->allocator_.process_events();
+  EXPECT_NE(this->allocator_.allocate(this->kBytes), 0U);
+  EXPECT_EQ(this->allocator_.statistics().active.all.current, 2) << "the free is complete now";
 }
 
 // --- Sixteen threads -----------------------------------------------------------------------------
@@ -98,8 +103,16 @@ struct Held {
 };
 
 struct Shared {
+  explicit Shared(bool is_paged) : core(make(*device, is_paged)) {}
+  static std::unique_ptr<Allocator> make(CpuDevice& device, bool is_paged) {
+    if (is_paged) return std::make_unique<PagedAllocator>(device);
+    return std::make_unique<CachingAllocator>(device);
+  }
+
   std::unique_ptr<CpuDevice> device = CpuDevice::create({.capacity_bytes = kCapacity});
-  CachingAllocator allocator{*device};
+  std::unique_ptr<Allocator> core;
+  Allocator& allocator{*core};
+  CachingAllocator* caching = dynamic_cast<CachingAllocator*>(core.get());  // it has settings
   std::array<StreamId, kStreams> streams{};
   std::atomic<std::uint64_t> rounds{0};
   std::atomic<std::uint64_t> handed_over{0};
@@ -270,7 +283,9 @@ class Worker {
         allocator_.trim(random_() % kCapacity);
         break;
       case 2:
-        allocator_.configure(kSettings[random_() % kSettings.size()]);
+        if (shared_.caching != nullptr) {
+          shared_.caching->configure(kSettings[random_() % kSettings.size()]);
+        }
         break;
       case 3:
         allocator_.set_limit(random_() % 2 == 0 ? std::nullopt : std::optional(kCapacity / 2));
@@ -297,15 +312,17 @@ class Worker {
 
   Shared& shared_;
   CpuDevice& device_;
-  CachingAllocator& allocator_;
+  Allocator& allocator_;
   std::mt19937_64 random_;
 };
 
-TEST(AllocatorStress, SixteenThreadsAndSixStreams) {
+class AllocatorStress : public ::testing::TestWithParam<bool> {};
+
+TEST_P(AllocatorStress, SixteenThreadsAndSixStreams) {
   const auto seconds = env_int("HEADROOM_STRESS_SECONDS", 1, 3600).value().value_or(2);
   const std::uint64_t seed = headroom::testing::test_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  Shared shared;
+  Shared shared(GetParam());
   for (StreamId& stream : shared.streams) stream = shared.device->create_stream().value();
   // When memory is short, somebody else's block goes.
   shared.allocator.add_free_callback([&shared] {
@@ -338,6 +355,10 @@ TEST(AllocatorStress, SixteenThreadsAndSixStreams) {
   RecordProperty("checked", std::to_string(shared.checked.load()));
   RecordProperty("refused", std::to_string(shared.refused.load()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Policies, AllocatorStress, ::testing::Bool(), [](const auto& is_paged) {
+  return std::string(is_paged.param ? "Paged" : "Caching");
+});
 
 }  // namespace
 }  // namespace headroom::memory

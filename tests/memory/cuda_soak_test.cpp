@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,6 +22,7 @@
 #include "headroom/base/env.h"
 #include "headroom/device/cuda/cuda_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 #include "tests/support/block_kernels.h"
 #include "tests/support/device_status.h"
@@ -43,6 +45,13 @@ constexpr std::size_t kStreams = 6;
 constexpr std::size_t kMostKept = 12;  // by each thread
 // Little enough for the cache to be flushed and requests to fail now and then.
 constexpr std::uint64_t kCapacity = 1_GiB;
+// Pages as small as the card allows and no cushion: nearly every growth moves some.
+constexpr PagedOptions kSoakPages{.page_bytes = 2_MiB,
+                                  .large_page_bytes = 4_MiB,
+                                  .large_from_bytes = 16_MiB,
+                                  .cushion_fraction = 0,
+                                  .cushion_bytes = 0};
+constexpr std::uint64_t kPagedLimit = 700_MiB;
 
 struct Held {
   DeviceAddress address = 0;
@@ -52,7 +61,15 @@ struct Held {
 };
 
 struct Soak {
-  explicit Soak(const NativeCuda& the_cuda) : cuda(the_cuda) {
+  Soak(const NativeCuda& the_cuda, bool is_paged) : cuda(the_cuda) {
+    if (is_paged) {
+      core = std::make_unique<PagedAllocator>(*device, kSoakPages);
+      core->set_limit(kPagedLimit);
+    } else {
+      auto made = std::make_unique<CachingAllocator>(*device);
+      caching = made.get();
+      core = std::move(made);
+    }
     for (auto& stream : streams) stream = std::make_unique<NativeTestStream>(cuda, *device);
     wrong = device->allocate_segment(512).value();
     EXPECT_TRUE(worked(device->fill(wrong, 0, 512, StreamId::kDefault)));
@@ -81,8 +98,9 @@ struct Soak {
   BlockKernels kernels{cuda};
   std::unique_ptr<CudaDevice> device = CudaDevice::create({.capacity_bytes = kCapacity}).value();
   std::array<std::unique_ptr<NativeTestStream>, kStreams> streams{};
-  CachingAllocator allocator{*device};
-  DeviceAddress wrong = 0;  // the count of wrong words, on the card
+  std::unique_ptr<Allocator> core;
+  CachingAllocator* caching = nullptr;  // the same, where it has settings
+  DeviceAddress wrong = 0;              // the count of wrong words, on the card
   std::atomic<std::uint32_t> next_seed{1};
   std::atomic<std::uint64_t> blocks{0};
   std::atomic<std::uint64_t> checked_bytes{0};
@@ -150,7 +168,7 @@ class Worker {
   std::optional<Held> make() {
     const NativeTestStream& stream = any_stream();
     const std::uint64_t size = any_size();
-    const auto block = soak_.allocator.try_allocate(size, stream.id());
+    const auto block = soak_.core->try_allocate(size, stream.id());
     if (!block) {
       EXPECT_EQ(block.error().reason, FailureReason::kOutOfMemory)
           << to_string(block.error().status);
@@ -178,8 +196,8 @@ class Worker {
       soak_.on_two_streams.fetch_add(1, std::memory_order_relaxed);
     }
     check(held, stream);
-    ASSERT_TRUE(worked(soak_.allocator.record_stream(held.address, stream.id())));
-    ASSERT_TRUE(worked(soak_.allocator.try_free(held.address)));
+    ASSERT_TRUE(worked(soak_.core->record_stream(held.address, stream.id())));
+    ASSERT_TRUE(worked(soak_.core->try_free(held.address)));
   }
 
   // Blocks that live for long have neighbours that come and go.
@@ -196,20 +214,20 @@ class Worker {
   void tidy_up() {
     switch (random_() % 8) {
       case 0:
-        soak_.allocator.empty_cache();
+        soak_.core->empty_cache();
         break;
       case 1:
       case 2:
-        soak_.allocator.trim(random_() % kCapacity);
+        soak_.core->trim(random_() % kCapacity);
         break;
       case 3:
         if (changes_settings_) {
-          soak_.allocator.configure(random_() % 2 == 0 ? "expandable_segments:True"
-                                                       : "expandable_segments:False");
+          soak_.caching->configure(random_() % 2 == 0 ? "expandable_segments:True"
+                                                      : "expandable_segments:False");
         }
         break;
       default:
-        soak_.allocator.process_events();
+        soak_.core->process_events();
         break;
     }
   }
@@ -224,6 +242,7 @@ struct Setting {
   const char* name;
   const char* settings;
   bool changes = false;
+  bool is_paged = false;
 };
 
 class CudaSoak : public ::testing::TestWithParam<Setting> {};
@@ -235,8 +254,8 @@ TEST_P(CudaSoak, NoBlockHasAWordThatIsNotItsOwn) {
   SCOPED_TRACE(headroom::testing::seed_text(seed));
   const NativeCuda cuda;
   const NativeContext context(cuda);
-  Soak soak(cuda);
-  soak.allocator.configure(GetParam().settings);
+  Soak soak(cuda, GetParam().is_paged);
+  if (soak.caching != nullptr) soak.caching->configure(GetParam().settings);
   const auto end = Clock::now() + std::chrono::seconds(seconds);
   {
     std::vector<std::jthread> threads;
@@ -246,7 +265,7 @@ TEST_P(CudaSoak, NoBlockHasAWordThatIsNotItsOwn) {
           [&soak, seed, end, i] { Worker(soak, seed + i, GetParam().changes).run_until(end); });
     }
   }
-  while (const auto held = soak.take()) soak.allocator.free(held->address);
+  while (const auto held = soak.take()) soak.core->free(held->address);
   for (const auto& stream : soak.streams) {
     EXPECT_TRUE(worked(soak.device->synchronize_stream(stream->id())));
   }
@@ -260,11 +279,19 @@ TEST_P(CudaSoak, NoBlockHasAWordThatIsNotItsOwn) {
   EXPECT_EQ(soak.wrong_words(), 0U);
   EXPECT_GT(soak.blocks.load(), 100U);
   EXPECT_GT(soak.on_two_streams.load(), 10U);
-  EXPECT_EQ(soak.allocator.misuse_count(), 0U);
-  EXPECT_EQ(soak.allocator.check_invariants(), std::nullopt);
-  soak.allocator.empty_cache();
-  EXPECT_EQ(soak.allocator.statistics().allocation.all.current, 0);
-  EXPECT_EQ(soak.allocator.statistics().reserved_bytes.all.current, 0);
+  if (GetParam().is_paged) {
+    const std::uint64_t created = soak.device->calls(device::Call::kCreatePages);
+    const std::uint64_t mapped = soak.device->calls(device::Call::kMapPages);
+    std::printf("%llu pages created, %llu mapped\n",
+                static_cast<unsigned long long>(created),
+                static_cast<unsigned long long>(mapped));
+    EXPECT_GT(mapped, created) << "pages were moved";
+  }
+  EXPECT_EQ(soak.core->misuse_count(), 0U);
+  EXPECT_EQ(soak.core->check_invariants(), std::nullopt);
+  soak.core->empty_cache();
+  EXPECT_EQ(soak.core->statistics().allocation.all.current, 0);
+  EXPECT_EQ(soak.core->statistics().reserved_bytes.all.current, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -272,7 +299,8 @@ INSTANTIATE_TEST_SUITE_P(
     CudaSoak,
     ::testing::Values(Setting{"Segments", ""},
                       Setting{"Expandable", "expandable_segments:True"},
-                      Setting{"Changing", "garbage_collection_threshold:0.6", true}),
+                      Setting{"Changing", "garbage_collection_threshold:0.6", true},
+                      Setting{"Paged", "", false, true}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace

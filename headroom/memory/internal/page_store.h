@@ -114,6 +114,8 @@ class PageStore {
 
   // --- Windows, in paged/windows.cpp -------------------------------------------------------------
 
+  // From here on the device is asked for pages again, although it may have had none before.
+  void begin_request() noexcept { is_short_ = false; }
   // Looks which pages are free, and what the streams have finished. What follows is true until
   // the next change of a block.
   void begin_search();
@@ -137,6 +139,10 @@ class PageStore {
   bool make_room(std::uint64_t wanted_bytes, bool in_cushion);
   // Gives back at most `most_bytes` of free pages.
   std::uint64_t release_free(std::uint64_t most_bytes);
+  // Gives back pages that are at home nowhere: what a request created that failed in the end.
+  void release_loose() noexcept;
+  // Tries once more to give back what the device would not take.
+  void release_strays() noexcept;
   // Unmaps stale slots that nobody uses; at most `most`. Returns how many.
   std::uint64_t retire(std::uint64_t most);
   // Waits until the streams have passed everything that was freed. False when one would not.
@@ -244,6 +250,7 @@ class PageStore {
   PageClass large_{};
   PageClass slab_{};  // of slab arenas alone: they are small, and so is what they leave unused
   AddressRange slab_region_{};
+  DeviceAddress slab_reservation_ = 0;
   std::uint64_t slab_arenas_ = 0;
   std::list<PageArena> arenas_{};
   std::deque<StreamClock> clocks_{};
@@ -251,7 +258,10 @@ class PageStore {
   std::uint64_t mark_ = 0;
   std::uint64_t stale_ = 0;
   bool is_capturing_ = false;
+  bool is_short_ = false;  // the device had no page left
+  // What the device would not take back.
   std::vector<DeviceAddress> stray_reservations_{};
+  std::vector<device::PageHandle> stray_handles_{};
   std::vector<device::PageHandle> handles_{};  // of one call
 };
 

@@ -44,6 +44,8 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
   }
   prepare();
   if (!state_->pending.empty()) process_pending();
+  const std::uint64_t peak_before = state_->peak_live;
+  const std::uint64_t reserved_before = reserved_bytes();
   if (is_small) {
     if (const DeviceAddress address = allocate_small(size_bytes, stream); address != 0) {
       return address;
@@ -52,7 +54,6 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
   const std::uint64_t rounded = round_up(size_bytes, kMinBlockBytes);
   const Request request{
       .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
-  const std::uint64_t reserved_before = reserved_bytes();
   const Place found = place(lock, request);
   if (found.is_found()) [[likely]] {
     const DeviceAddress address = hand_out(request, found).address;
@@ -61,6 +62,7 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
     }
     return address;
   }
+  note_failure(peak_before);
   failure = fail(lock,
                  {.reason = found.has_failed ? FailureReason::kDevice : FailureReason::kOutOfMemory,
                   .status = found.status,
@@ -126,7 +128,13 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   PagedState& s = *state_;
   if (!s.scopes.empty()) [[unlikely]] {
     if (internal::PagedPool* pool = s.private_pool_for(request.stream)) {
-      return place_in_pool(*pool, request);
+      const Place found = place_in_pool(*pool, request);
+      if (found.is_found() || !run_free_callbacks(lock)) return found;
+      prepare();
+      process_pending();
+      // A callback may have ended the scope.
+      pool = s.private_pool_for(request.stream);
+      if (pool != nullptr) return place_in_pool(*pool, request);
     }
   }
   Place found = find_backed(request);
@@ -146,8 +154,8 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   if (s.captures > 0) return found;
   ++stats_.num_alloc_retries;
   ++stats_.num_sync_all_streams;
-  s.slabs.flush();
   wait_for_pending();
+  s.slabs.flush();
   s.store.wait_for_streams();
   release_pools();
   s.store.retire(UINT64_MAX);

@@ -90,9 +90,11 @@ DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
                                           kMostSlabBytes}),
                                 page);
   while (slab_region_.size == 0) {
-    const auto base = device_.reserve_addresses(kSlabStreams * size);
+    // A little more, to begin at a multiple of a page: devices align to less.
+    const auto base = device_.reserve_addresses(kSlabStreams * size + page);
     if (base) {
-      slab_region_ = {.base = *base, .size = kSlabStreams * size};
+      slab_reservation_ = *base;
+      slab_region_ = {.base = round_up(*base, page), .size = kSlabStreams * size};
     } else if (size == page) {
       return Unexpected(base.error());
     }
@@ -116,6 +118,7 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
   StreamClock& clock = clock_of(stream);
   blocks_.prepare(1);
   stray_reservations_.reserve(stray_reservations_.size() + 1);
+  stray_handles_.reserve(stray_handles_.size() + 1);
   PageArena& arena = arenas_.emplace_back();
   arena.kind = ArenaKind::kPrivate;
   arena.size = size_bytes;
@@ -137,7 +140,7 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
     return give_up(handle.error());
   }
   if (const auto mapped = device_.map_pages(*base, std::span(&*handle, 1)); !mapped) {
-    (void)device_.release_pages(*handle);
+    if (!device_.release_pages(*handle)) stray_handles_.push_back(*handle);
     keep_addresses();
     return give_up(mapped.error());
   }
@@ -160,11 +163,14 @@ bool PageStore::release_private_arena(PageArena& arena) {
   Block& all = *arena.first;
   HEADROOM_ASSERT(all.is_free() && all.next == nullptr, "a private arena is released in use");
   stray_reservations_.reserve(stray_reservations_.size() + 1);
+  // Either may fail and is tried again later; the memory goes when both are done.
   if (arena.handle != PageHandle::kNone) {
-    const auto unmapped = device_.unmap_pages(arena.base, arena.size);
-    if (!unmapped && !is_gone(unmapped.error())) return false;
-    (void)device_.release_pages(arena.handle);
+    const auto released = device_.release_pages(arena.handle);
+    if (!released && !is_gone(released.error())) return false;
+    arena.handle = PageHandle::kNone;
   }
+  const auto unmapped = device_.unmap_pages(arena.base, arena.size);
+  if (!unmapped && !is_gone(unmapped.error())) return false;
   if (const auto released = device_.release_addresses(arena.base);
       !released && !is_gone(released.error())) {
     stray_reservations_.push_back(arena.base);

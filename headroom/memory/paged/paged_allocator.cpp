@@ -239,6 +239,7 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
   if (!arena) return device_failed(arena.error());
   const std::uint64_t before = reserved_bytes();
   device::DeviceStatus status{};
+  s.store.begin_request();
   // Without a size, as far as it goes: the device may have less than it says.
   for (std::uint64_t piece = wanted; piece >= page && reserved_bytes() - before < wanted;) {
     piece = std::min(piece, wanted - (reserved_bytes() - before));
@@ -248,10 +249,13 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
                                         ? s.store.back(**arena, *window, {.creates = true})
                                         : internal::Backed{};
     if (backed.outcome == internal::Backing::kDone) continue;
+    s.store.release_loose();
+    s.store.begin_request();
     status = backed.status;
     if (size_bytes) break;
     piece = round_down(piece / 2, page);
   }
+  note_growth();
   const std::uint64_t taken = reserved_bytes() - before;
   if (!size_bytes || taken >= wanted) return taken;
   return Unexpected(fail(lock,

@@ -63,8 +63,8 @@ struct PagedBound {
   // What may be cached beyond: up to the most that was live with the cushion around it, or to what
   // the pages in use once came to, whichever is more.
   std::uint64_t cushion_bytes = 0;
-  // Created although pages were free, because those could not be moved just then: work that was
-  // queued still used them, or a capture was under way.
+  // Created although pages were free: reserve() asked for them, or those could not be moved just
+  // then, because work that was queued still used them or a capture was under way.
   std::uint64_t unsettled_bytes = 0;
 
   [[nodiscard]] bool holds() const noexcept {
@@ -158,6 +158,7 @@ class PagedAllocator final : public Allocator {
   void give_slab_page(DeviceAddress page) noexcept;
   void note_search(std::uint64_t rounded);
   void note_growth();
+  void note_failure(std::uint64_t peak_before);
   // Freeing and giving back, in paged/release.cpp:
   device::DeviceResult<void> free_small(DeviceAddress address);
   [[nodiscard]] Block* find_held(DeviceAddress address);

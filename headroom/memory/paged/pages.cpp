@@ -23,18 +23,21 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
   const SlotRange touched = slots_touched(arena, window.begin, window.end);
   plan.vacant = slots_within(arena, window.run_begin, window.run_end);
   const std::uint64_t last = std::min(touched.last, plan.vacant.last);
+  const std::uint64_t first = std::max(touched.first, plan.vacant.first);
+  // What is at home in the window stays, also where an earlier slot of it maps the same page.
+  for (std::uint64_t i = first; i < std::min<std::uint64_t>(last, arena.slots.size()); ++i) {
+    const PageSlot& slot = arena.slots[i];
+    if (!is_at_home(arena, slot) || !is_free(*slot.page)) continue;
+    slot.page->mark = mark_ + 1;
+    plan.kept.push_back(slot.page);
+  }
   std::vector<SlotRange> lacking;
-  for (std::uint64_t i = std::max(touched.first, plan.vacant.first); i < last; ++i) {
+  for (std::uint64_t i = first; i < last; ++i) {
     const PageSlot slot = i < arena.slots.size() ? arena.slots[i] : PageSlot{};
-    if (is_at_home(arena, slot)) {
-      if (!is_free(*slot.page)) continue;
-      slot.page->mark = mark_ + 1;
-      plan.kept.push_back(slot.page);
-      continue;
-    }
+    if (is_at_home(arena, slot)) continue;
     Page* const page = slot.page;
-    if (page != nullptr && page->mark == mark_ + 1 && !plan.revived.empty() &&
-        plan.revived.back().page == page) {
+    if (page != nullptr && !plan.revived.empty() && plan.revived.back().page == page &&
+        plan.revived.back().slot == slot.first) {
       continue;  // a further slot of the page before
     }
     if (page != nullptr && is_free(*page) && may_revive(arena, *page, supply)) {
@@ -117,6 +120,7 @@ PageStore::Need PageStore::next_need(Plan& plan, SlotRange lacking, PageSupply s
 }
 
 bool PageStore::may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const {
+  if (is_short_) return false;
   const std::uint64_t room = in_cushion ? host_.room_in_cushion() : host_.room_in_limit();
   return room >= plan.created_bytes + pages.page_bytes;
 }
@@ -229,7 +233,10 @@ DeviceResult<Page*> PageStore::create_page(PageClass& pages) {
     pages.unused.push_back(&record);
   }
   const auto handle = device_.create_pages(pages.page_bytes);
-  if (!handle) return Unexpected(handle.error());
+  if (!handle) {
+    is_short_ = is_shortage(handle.error());
+    return Unexpected(handle.error());
+  }
   Page* const page = pages.unused.back();
   pages.unused.pop_back();
   page->pages = &pages;
@@ -417,6 +424,7 @@ bool PageStore::release_page(Page& page) noexcept {
   const auto released = device_.release_pages(page.handle);
   if (!released && !is_gone(released.error())) return false;
   host_.page_released(pages.page_bytes);
+  is_short_ = false;
   std::erase(pages.loose, &page);
   page.handle = PageHandle::kNone;
   page.mark = 0;
@@ -465,6 +473,16 @@ std::uint64_t PageStore::release_free(std::uint64_t most_bytes) {
   release_some(small_, most_bytes, released);
   release_some(slab_, most_bytes, released);
   return released;
+}
+
+void PageStore::release_loose() noexcept {
+  if (is_capturing_) return;
+  for (PageClass* pages : all_classes()) {
+    for (std::size_t i = pages->loose.size(); i-- > 0;) {
+      Page& page = *pages->loose[i];
+      if (can_unmap_all(page)) (void)release_page(page);
+    }
+  }
 }
 
 std::uint64_t PageStore::retire(std::uint64_t most) {
@@ -526,8 +544,17 @@ void PageStore::release_all() noexcept {
   for (const PageArena& arena : arenas_) {
     if (arena.kind != ArenaKind::kSlab) (void)device_.release_addresses(arena.base);
   }
-  if (slab_region_.size != 0) (void)device_.release_addresses(slab_region_.base);
-  for (const DeviceAddress base : stray_reservations_) (void)device_.release_addresses(base);
+  if (slab_region_.size != 0) (void)device_.release_addresses(slab_reservation_);
+  release_strays();
+}
+
+void PageStore::release_strays() noexcept {
+  std::erase_if(stray_handles_, [&](PageHandle handle) {
+    return static_cast<bool>(device_.release_pages(handle));
+  });
+  std::erase_if(stray_reservations_, [&](DeviceAddress base) {
+    return static_cast<bool>(device_.release_addresses(base));
+  });
 }
 
 }  // namespace headroom::memory::internal

@@ -174,9 +174,10 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   if (s.captures > 0) return 0;
   s.slabs.fold_own();
   const std::uint64_t before = reserved_bytes();
-  s.slabs.flush();
   wait_for_pending();
+  s.slabs.flush();
   s.store.wait_for_streams();
+  s.store.release_strays();
   release_pools();
   const auto active = static_cast<std::uint64_t>(stats_.active_bytes.all.current);
   const std::uint64_t cached = reserved_bytes() - active;

@@ -41,6 +41,14 @@ void PagedAllocator::note_search(std::uint64_t rounded) {
   s.last_growth = std::chrono::steady_clock::now();
 }
 
+// A request that failed takes nothing, and what never lived is no peak.
+void PagedAllocator::note_failure(std::uint64_t peak_before) {
+  PagedState& s = *state_;
+  s.store.release_loose();
+  s.peak_live = std::max(peak_before, static_cast<std::uint64_t>(stats_.live_bytes.peak));
+  note_growth();
+}
+
 // Past the cushion only what pages in use need is right; the rest is what could not be moved.
 void PagedAllocator::note_growth() {
   PagedState& s = *state_;
@@ -55,6 +63,7 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
   // Slabs must not be emptied while they ask for a page.
   if (request.kind != internal::ArenaKind::kSlab) trim_when_idle();
   note_search(request.rounded);
+  state_->store.begin_request();
   Place found = stitch_within(request, /*in_cushion=*/true);
   if (found.is_found() || found.has_failed) return found;
   return stitch_within(request, /*in_cushion=*/false);
