@@ -226,12 +226,12 @@ TEST_F(SeveralThreads, PeaksAreNearBy64KibibytesAThread) {
 void meet(std::atomic<int>& arrivals, int round) {
   ++arrivals;
   for (int spins = 0; arrivals < 2 * (round + 1); ++spins) {
-    if (spins > 10000) std::this_thread::yield();
+    if (spins > 300) std::this_thread::yield();
   }
 }
 
 TEST_F(SeveralThreads, OfTwoThatFreeABlockAtOnceOneIsTold) {
-  constexpr int kRounds = 5000;
+  constexpr int kRounds = 2000;
   std::atomic<DeviceAddress> block = 0;
   std::atomic<int> starts = 0;
   std::atomic<int> ends = 0;
