@@ -33,6 +33,8 @@ struct Workload {
 
 std::vector<Workload> workloads() {
   return {{.name = "hot 512B", .low_bytes = 512, .high_bytes = 512},
+          {.name = "hot 4KiB", .low_bytes = 4_KiB, .high_bytes = 4_KiB},
+          {.name = "hot 64KiB", .low_bytes = 64_KiB, .high_bytes = 64_KiB},
           {.name = "hot 64MiB", .low_bytes = 64_MiB, .high_bytes = 64_MiB},
           {.name = "churn small (to 1MiB)", .low_bytes = 1, .high_bytes = 1_MiB, .live = 500},
           {.name = "churn large (1 to 64MiB)",
@@ -256,6 +258,23 @@ class Case {
   std::vector<Amount> amounts_{};
 };
 
+const AllocCase* on_one_thread(const AllocBench& bench, const std::string& name) {
+  for (const AllocCase& entry : bench.cases) {
+    if (entry.threads == 1 && entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+void add_scaling(AllocBench& bench) {
+  for (AllocCase& entry : bench.cases) {
+    const AllocCase* one = on_one_thread(bench, entry.name);
+    if (one == nullptr || one == &entry) continue;
+    for (std::size_t s = 0; s < entry.results.size(); ++s) {
+      entry.results[s].scaling = one->results[s].pair_ns.median / entry.results[s].pair_ns.median;
+    }
+  }
+}
+
 }  // namespace
 
 AllocBench bench_alloc(const AllocBenchOptions& options,
@@ -270,6 +289,7 @@ AllocBench bench_alloc(const AllocBenchOptions& options,
       bench.cases.push_back(Case(workload, threads, options, contenders).run());
     }
   }
+  add_scaling(bench);
   progress("");
   return bench;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct AllocResult {
   Spread pair_ns;           // wall time over all pairs of all threads
   Spread to_baseline;       // of each round, over the baseline of the same round
   std::uint64_t pairs = 0;  // of each thread, in each round: as many as its time allowed
+  // Of several threads: pairs a second over those of one thread; none where one was not measured.
+  std::optional<double> scaling{};
 };
 
 struct AllocCase {

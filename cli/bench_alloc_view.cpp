@@ -16,6 +16,7 @@ std::string alloc_bench_json(const AllocBench& bench) {
       results.push_back({{"allocator", result.allocator},
                          {"pair_ns", spread_json(result.pair_ns)},
                          {"ratio", spread_json(result.to_baseline)},
+                         {"scaling", value_json(result.scaling)},
                          {"pairs", result.pairs}});
     }
     cases.push_back({{"case", entry.name}, {"threads", entry.threads}, {"results", results}});
@@ -34,7 +35,7 @@ std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
   std::string text = fmt::format(
       "Nanoseconds for a pair of allocate and free on {}: median (lowest to highest) of the\n"
       "rounds, each the quickest of three turns; threads together. Ratios are over {}, round by\n"
-      "round.\n",
+      "round; scaling is pairs a second over one thread's.\n",
       bench.device,
       bench.baseline);
   for (const AllocCase& entry : bench.cases) {
@@ -43,12 +44,14 @@ std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
               "{}, {} thread{}", entry.name, entry.threads, entry.threads == 1 ? "" : "s")},
          {.title = "ns a pair", .align = report::Align::kRight},
          {.title = "spread", .align = report::Align::kRight},
-         {.title = "ratio", .align = report::Align::kRight}});
+         {.title = "ratio", .align = report::Align::kRight},
+         {.title = entry.threads == 1 ? "" : "scaling", .align = report::Align::kRight}});
     for (const AllocResult& result : entry.results) {
       table.add_row({result.allocator,
                      fmt::format("{:.0f}", result.pair_ns.median),
                      fmt::format("{:.0f} to {:.0f}", result.pair_ns.low, result.pair_ns.high),
-                     fmt::format("{:.2f}", result.to_baseline.median)});
+                     fmt::format("{:.2f}", result.to_baseline.median),
+                     result.scaling ? fmt::format("{:.2f}", *result.scaling) : ""});
     }
     text += "\n" + table.render(context.out);
   }

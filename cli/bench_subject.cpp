@@ -10,6 +10,7 @@
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 #include "cli/command.h"
 
@@ -71,6 +72,19 @@ class Caching final : public Subject {
   memory::CachingAllocator allocator_;
 };
 
+class Paged final : public Subject {
+ public:
+  explicit Paged(Device& device) : allocator_(device) {}
+  [[nodiscard]] std::string name() const override { return "headroom paged"; }
+  std::uint64_t allocate(std::uint64_t size_bytes) override {
+    return allocator_.allocate(size_bytes);
+  }
+  void free(std::uint64_t address) override { allocator_.free(address); }
+
+ private:
+  memory::PagedAllocator allocator_;
+};
+
 // Every block a segment of the device: on a GPU, what cudaMalloc and cudaFree do.
 class Segments final : public Subject {
  public:
@@ -122,6 +136,7 @@ Contenders find_contenders(std::string_view device) {
   const DeviceKind kind = found.id().kind;
   contenders.device = to_string(found.id());
   contenders.room_bytes = found.properties().total_bytes;
+  contenders.subjects.push_back(std::make_unique<Paged>(found));
   contenders.subjects.push_back(std::make_unique<Caching>(found, false));
   contenders.subjects.push_back(std::make_unique<Caching>(found, true));
   if (kind != DeviceKind::kMeta) {

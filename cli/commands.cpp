@@ -9,6 +9,7 @@ std::span<const Command> commands() {
                                         doctor_command(),
                                         info_command(),
                                         replay_command(),
+                                        compare_command(),
                                         tune_command(),
                                         convert_command(),
                                         plan_command(),

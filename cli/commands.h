@@ -19,6 +19,7 @@ namespace headroom::cli {
 
 // Each defined in the command's own file.
 [[nodiscard]] Command bench_command();
+[[nodiscard]] Command compare_command();
 [[nodiscard]] Command convert_command();
 [[nodiscard]] Command demo_command();
 [[nodiscard]] Command devices_command();

@@ -50,13 +50,14 @@ std::optional<std::string> best_setting(const Program& program,
   return found.best.conf;
 }
 
-// As recorded, the best there is, and the settings that people compare first.
+// As recorded, the best setting there is, our own allocator, and what people compare first.
 std::vector<Policy> usual_policies(const Program& program,
                                    const ReplayQuestion& question,
                                    const Context& context) {
   std::vector<Policy> all{Policy{}};
   const std::optional<std::string> best = best_setting(program, question, context);
   if (best) all.push_back(with_conf(*best));
+  all.push_back({.kind = PolicyKind::kPaged, .name = "paged"});
   const memory::AllocatorConfig factory{};
   const bool is_factory = memory::to_string(program.config) == memory::to_string(factory);
   const std::string expandable = "expandable_segments:True";
@@ -94,6 +95,7 @@ DeviceReplay replay_device(const trace::Trace& trace,
                                               .limit_bytes = question.limit_bytes,
                                               .verifies = question.verifies,
                                               .finds_smallest_limit = question.finds_smallest_limit,
+                                              .checks_bound = true,
                                               .timeline_samples = kTimelineSamples,
                                               .sink = log}));
   }
@@ -107,7 +109,7 @@ void check(const ReplayQuestion& question, std::size_t devices) {
       throw UsageError("-o writes the decisions of one policy; name it with one --policy");
     }
     if (question.policies[0].kind == PolicyKind::kAsyncPool) {
-      throw UsageError("-o: a model decides nothing; name a policy of pytorch");
+      throw UsageError("-o: a model decides nothing; name paged or a policy of pytorch");
     }
     if (devices > 1) {
       throw UsageError("-o writes the decisions on one device, and this recording has " +
@@ -123,6 +125,7 @@ void check(const ReplayQuestion& question, std::size_t devices) {
 }
 
 bool is_bad_news(const replay::PolicyResult& result) {
+  if (result.result.is_bound_exceeded()) return true;
   if (result.verification) return !result.verification->is_exact();
   return !result.result.fits;
 }
@@ -224,8 +227,8 @@ RunFunction add_replay(CLI::App& app) {
       ->group("Options");
   app.add_option("--policy",
                  words->policies,
-                 "pytorch (as recorded), pytorch:default, pytorch:CONF, or cudaMallocAsync (a "
-                 "model); may be repeated")
+                 "pytorch (as recorded), pytorch:default, pytorch:CONF, paged (ours), or "
+                 "cudaMallocAsync (a model); may be repeated")
       ->type_name("P")
       ->allow_extra_args(false)
       ->group("Options");
@@ -260,6 +263,7 @@ Command replay_command() {
           .examples =
               "replay run.pickle  as recorded, beside the usual settings\n"
               "replay run.pickle --verify --policy pytorch  is every address PyTorch's?\n"
+              "replay run.pickle --policy paged --smallest-limit  what would our allocator need?\n"
               "replay run.pickle --policy pytorch:roundup_power2_divisions:4 --limit 16GiB  "
               "would it fit?\n"
               "replay run.pickle --smallest-limit --json  for a script",

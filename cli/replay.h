@@ -46,8 +46,8 @@ struct ReplayReport {
                                       const ReplayQuestion& question,
                                       const Context& context);
 
-// Nothing failed, and where it was compared, nothing differs. A failure that PyTorch had too is no
-// bad news for a comparison.
+// Nothing failed, no bound was exceeded, and where it was compared, nothing differs. A failure that
+// PyTorch had too is no bad news for a comparison.
 [[nodiscard]] ExitCode verdict(const ReplayReport& report);
 
 [[nodiscard]] std::string draw(const ReplayReport& report, const Context& context);

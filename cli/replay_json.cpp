@@ -58,6 +58,18 @@ void add_verification(Json& json, const PolicyResult& entry) {
   json["first_mismatch"] = v && v->first ? mismatch_json(*v->first) : Json(nullptr);
 }
 
+Json bound_json(const ReplayResult& result, const Program& program) {
+  if (!result.bound) return nullptr;
+  const memory::PagedBound& bound = result.bound->bound;
+  return {{"event", event_of(program, result.bound->op)},
+          {"reserved", bound.reserved_bytes},
+          {"live_pages", bound.live_pages_bytes},
+          {"slab_residue", bound.slab_residue_bytes},
+          {"cushion", bound.cushion_bytes},
+          {"unsettled", bound.unsettled_bytes},
+          {"holds", bound.holds()}};
+}
+
 Json result_json(const PolicyResult& entry, const DeviceReplay& device) {
   const ReplayResult& result = entry.result;
   const Program& program = device.program;
@@ -94,6 +106,7 @@ Json result_json(const PolicyResult& entry, const DeviceReplay& device) {
       result.first_failure ? failure_json(*result.first_failure, program) : Json(nullptr);
   json["unknown_past_event"] =
       result.unknown_past_op ? Json(event_of(program, *result.unknown_past_op)) : Json(nullptr);
+  json["bound"] = bound_json(result, program);
   json["smallest_limit"] = entry.smallest ? Json(entry.smallest->bytes) : Json(nullptr);
   json["smallest_limit_retries"] = entry.smallest ? Json(entry.smallest->retries) : Json(nullptr);
   json["seconds"] = result.seconds;
@@ -113,6 +126,8 @@ Json recording_json(const DeviceReplay& device) {
           {"recorded_ooms", program.failures},
           {"empty_caches", program.empty_caches},
           {"streams", program.streams.size()},
+          {"duration_us", program.duration_us()},
+          {"duration_us_second_half", program.duration_us(program.ops.size() / 2)},
           {"anomalies",
            {{"allocs_at_live_address", odd.allocs_at_live_address},
             {"frees_of_nothing", odd.frees_of_nothing},

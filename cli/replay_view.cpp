@@ -165,6 +165,23 @@ std::string limit_text(const PolicyResult& entry, const Terminal& terminal) {
                    terminal);
 }
 
+std::string excess_text(const PolicyResult& entry, const Program& program, const Terminal& t) {
+  const ReplayResult& result = entry.result;
+  if (!result.is_bound_exceeded()) return "";
+  const memory::PagedBound& bound = result.bound->bound;
+  return paragraph(fmt::format("{}: bound exceeded at event {}: {} reserved, of {} in live pages, "
+                               "{} of slab residue, a cushion of {} and {} unsettled. This is a "
+                               "bug of ours.",
+                               report::printable(entry.policy.name),
+                               format_count(program.op_events[result.bound->op]),
+                               format_bytes(bound.reserved_bytes),
+                               format_bytes(bound.live_pages_bytes),
+                               format_bytes(bound.slab_residue_bytes),
+                               format_bytes(bound.cushion_bytes),
+                               format_bytes(bound.unsettled_bytes)),
+                   t);
+}
+
 // --- Failures ------------------------------------------------------------------------------------
 
 std::string failure_text(const PolicyResult& entry, const Program& program, const Terminal& t) {
@@ -305,6 +322,7 @@ std::string device_text(const DeviceReplay& device, const Terminal& terminal) {
   for (const PolicyResult& entry : device.results) {
     notes += failure_text(entry, device.program, terminal);
     notes += limit_text(entry, terminal);
+    notes += excess_text(entry, device.program, terminal);
   }
   if (!notes.empty()) out += "\n" + notes;
   return out + curve_text(device, terminal) + verification_text(device, terminal);

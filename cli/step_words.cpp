@@ -32,8 +32,11 @@ std::string settings_of(const std::string& policy) {
   if (policy == "pytorch" || policy == "caching" || policy == "pytorch:default") return {};
   constexpr std::string_view kPrefix = "pytorch:";
   if (policy.starts_with(kPrefix)) return policy.substr(kPrefix.size());
+  if (policy == "paged") return "backend:paged";
+  constexpr std::string_view kPaged = "paged:";
+  if (policy.starts_with(kPaged)) return "backend:paged," + policy.substr(kPaged.size());
   throw UsageError(
-      fmt::format("--policy: '{}' is none of pytorch and pytorch:CONF, such as "
+      fmt::format("--policy: '{}' is none of paged, pytorch and pytorch:CONF, such as "
                   "pytorch:expandable_segments:True",
                   policy));
 }
@@ -64,7 +67,7 @@ void add_step_options(CLI::App& app, StepWords& words) {
   option("--accumulate", words.accumulate, "N", "cut the batch into so many micro-batches");
   option("--seed", words.seed, "N", "of weights and examples");
   option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
-  option("--policy", words.policy, "POLICY", "the allocator: pytorch or pytorch:CONF");
+  option("--policy", words.policy, "POLICY", "the allocator: pytorch, pytorch:CONF or paged");
 }
 
 bool is_auto_checkpoint(const StepWords& words) { return words.checkpoint == "auto"; }

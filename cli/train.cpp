@@ -11,7 +11,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/device/registry.h"
-#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/report/bar.h"
 #include "headroom/trace/history.h"
 #include "headroom/train/data_files.h"
@@ -114,7 +114,7 @@ void read_peaks(const memory::Allocator& allocator,
 }
 
 // Fills in the report; when memory runs out that is in it.
-void train_on(memory::CachingAllocator& allocator,
+void train_on(memory::Allocator& allocator,
               const TrainWords& typed,
               const train::Plan& planned,
               TrainReport& report,
@@ -165,9 +165,9 @@ ExitCode run_train(const TrainWords& typed, const Context& context) {
                      .steps = typed.steps,
                      .is_auto = is_auto_checkpoint(typed.step),
                      .limit_bytes = options.limit_bytes};
-  memory::CachingAllocator allocator(device, {.config = train::parse_settings(options.settings)});
-  allocator.set_limit(options.limit_bytes);
-  train_on(allocator, typed, planned, report, context);
+  const auto allocator = memory::make_allocator(device, train::parse_settings(options.settings));
+  allocator->set_limit(options.limit_bytes);
+  train_on(*allocator, typed, planned, report, context);
   context.print(context.is_json ? train_json(report) : draw_train(report, context));
   return report.fits() ? ExitCode::kDone : ExitCode::kBadNews;
 }

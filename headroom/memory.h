@@ -13,11 +13,13 @@
 #include "headroom/device/registry.h"                   // IWYU pragma: export
 #include "headroom/memory/account.h"                    // IWYU pragma: export
 #include "headroom/memory/allocator.h"                  // IWYU pragma: export
+#include "headroom/memory/allocator_choice.h"           // IWYU pragma: export
 #include "headroom/memory/annotation.h"                 // IWYU pragma: export
 #include "headroom/memory/api.h"                        // IWYU pragma: export
 #include "headroom/memory/buffer.h"                     // IWYU pragma: export
 #include "headroom/memory/caching/caching_allocator.h"  // IWYU pragma: export
 #include "headroom/memory/config.h"                     // IWYU pragma: export
 #include "headroom/memory/event.h"                      // IWYU pragma: export
+#include "headroom/memory/paged/paged_allocator.h"      // IWYU pragma: export
 #include "headroom/memory/pmr.h"                        // IWYU pragma: export
 #include "headroom/memory/stats.h"                      // IWYU pragma: export

@@ -38,7 +38,8 @@ set(HEADROOM_DEVICE_SOURCES
   internal/ledger.cpp
   internal/meta_state.cpp
   internal/processes.cpp
-  meta/meta_device.cpp)
+  meta/meta_device.cpp
+  meta/profiles.cpp)
 set(HEADROOM_DEVICE_HEADERS
   call_costs.h
   cpu/cpu_device.h

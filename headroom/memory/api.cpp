@@ -9,6 +9,7 @@
 
 #include "headroom/base/error.h"
 #include "headroom/device/registry.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/caching/caching_allocator.h"
 
 namespace headroom {
@@ -17,23 +18,30 @@ namespace {
 using device::Device;
 using device::DeviceId;
 using device::DeviceKind;
-using memory::AllocatorConfig;
+using memory::Allocator;
+using memory::AllocatorChoice;
 using memory::CachingAllocator;
+using memory::PagedOptions;
+
+bool are_same(const PagedOptions& a, const PagedOptions& b) {
+  return a.page_bytes == b.page_bytes && a.large_page_bytes == b.large_page_bytes &&
+         a.large_from_bytes == b.large_from_bytes && a.cushion_fraction == b.cushion_fraction &&
+         a.cushion_bytes == b.cushion_bytes && a.uses_magazines == b.uses_magazines;
+}
 
 // The allocators of this process, one per device that was asked for.
 class Allocators {
  public:
-  CachingAllocator& of(Device& device) {
+  Allocator& of(Device& device) {
     const std::lock_guard lock(mutex_);
-    if (CachingAllocator* known = find(device)) return *known;
-    if (!config_) config_ = read_environment();
-    allocators_.push_back(
-        std::make_unique<CachingAllocator>(device, memory::CachingOptions{.config = *config_}));
+    if (Allocator* known = find(device)) return *known;
+    if (!choice_) choice_ = read_environment();
+    allocators_.push_back(memory::make_allocator(device, *choice_));
     if (observer_) observer_(*allocators_.back());
     return *allocators_.back();
   }
 
-  CachingAllocator* existing(Device& device) {
+  Allocator* existing(Device& device) {
     const std::lock_guard lock(mutex_);
     return find(device);
   }
@@ -46,45 +54,66 @@ class Allocators {
   }
 
   void empty_caches() {
-    for (CachingAllocator* allocator : all()) allocator->empty_cache();
+    for (Allocator* allocator : all()) allocator->empty_cache();
   }
 
   void configure(std::string_view settings) {
     const std::lock_guard lock(mutex_);
-    if (!config_) config_ = read_environment();
-    auto parsed = memory::parse_config(settings, {.base = *config_});
+    if (!choice_) choice_ = read_environment();
+    // What the text does not name else keeps its value, and so does the backend.
+    const bool names_backend = settings.find("backend") != std::string_view::npos;
+    const std::string text =
+        (choice_->paged && !names_backend ? "backend:paged," : "") + std::string(settings);
+    auto parsed = memory::parse_choice(text, choice_->config);
     if (!parsed) throw InvalidArgument("set_allocator_settings: " + parsed.error());
-    config_ = std::move(parsed->config);
-    for (const auto& allocator : allocators_) allocator->configure(*config_);
+    if (!allocators_.empty()) check_change(*choice_, *parsed);
+    choice_ = std::move(*parsed);
+    if (choice_->paged) return;
+    for (const auto& allocator : allocators_) {
+      static_cast<CachingAllocator&>(*allocator).configure(choice_->config);
+    }
   }
 
  private:
-  static AllocatorConfig read_environment() {
-    auto parsed = memory::config_from_environment();
-    if (!parsed) throw InvalidArgument(parsed.error());
-    for (const std::string& warning : parsed->warnings) {
+  static AllocatorChoice read_environment() {
+    auto choice = memory::choice_from_environment();
+    if (!choice) throw InvalidArgument(choice.error());
+    for (const std::string& warning : choice->warnings) {
       std::fprintf(stderr, "headroom: %s\n", warning.c_str());
     }
-    return std::move(parsed->config);
+    return std::move(*choice);
   }
 
-  [[nodiscard]] CachingAllocator* find(const Device& device) const {
+  static void check_change(const AllocatorChoice& now, const AllocatorChoice& wanted) {
+    if (now.paged.has_value() != wanted.paged.has_value()) {
+      throw InvalidArgument(
+          "set_allocator_settings: the backend is chosen before the first allocation, or with "
+          "HEADROOM_ALLOC_CONF=backend:paged");
+    }
+    if (now.paged && !are_same(*now.paged, *wanted.paged)) {
+      throw InvalidArgument(
+          "set_allocator_settings: a paged allocator keeps the settings it was made with; set "
+          "them before the first allocation");
+    }
+  }
+
+  [[nodiscard]] Allocator* find(const Device& device) const {
     for (const auto& allocator : allocators_) {
       if (&allocator->device() == &device) return allocator.get();
     }
     return nullptr;
   }
 
-  std::vector<CachingAllocator*> all() {
+  std::vector<Allocator*> all() {
     const std::lock_guard lock(mutex_);
-    std::vector<CachingAllocator*> out;
+    std::vector<Allocator*> out;
     for (const auto& allocator : allocators_) out.push_back(allocator.get());
     return out;
   }
 
   std::mutex mutex_;
-  std::optional<AllocatorConfig> config_;
-  std::vector<std::unique_ptr<CachingAllocator>> allocators_;
+  std::optional<AllocatorChoice> choice_;
+  std::vector<std::unique_ptr<Allocator>> allocators_;  // all of the kind of choice_
   std::function<void(memory::Allocator&)> observer_;
 };
 
@@ -102,7 +131,7 @@ DeviceId first_device() {
 }
 
 memory::Statistics statistics_of(WhichDevice which) {
-  CachingAllocator* known = allocators().existing(which.resolve());
+  const Allocator* known = allocators().existing(which.resolve());
   return known == nullptr ? memory::Statistics{} : known->statistics();
 }
 
@@ -163,7 +192,7 @@ void reset_accumulated_memory_stats(WhichDevice which) {
 }
 
 std::map<std::string, std::int64_t> memory_stats(WhichDevice which) {
-  CachingAllocator* known = allocators().existing(which.resolve());
+  const Allocator* known = allocators().existing(which.resolve());
   if (known == nullptr) return {};
   return memory::flatten(known->statistics());
 }
@@ -174,7 +203,7 @@ std::string memory_summary(WhichDevice which, bool abbreviated) {
 
 memory::Account memory_account(WhichDevice which) {
   Device& device = which.resolve();
-  if (const CachingAllocator* known = allocators().existing(device)) return known->account();
+  if (const Allocator* known = allocators().existing(device)) return known->account();
   const auto processes = device.processes();
   return memory::with_device_lines({.device = device.id()},
                                    mem_get_info(device.id()),

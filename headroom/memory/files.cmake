@@ -1,6 +1,7 @@
 set(HEADROOM_MEMORY_SOURCES
   account.cpp
   allocator.cpp
+  allocator_choice.cpp
   annotation.cpp
   api.cpp
   caching/allocate.cpp
@@ -33,6 +34,7 @@ set(HEADROOM_MEMORY_SOURCES
 set(HEADROOM_MEMORY_HEADERS
   account.h
   allocator.h
+  allocator_choice.h
   annotation.h
   api.h
   buffer.h

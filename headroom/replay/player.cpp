@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "headroom/base/checked.h"
 #include "headroom/replay/internal/machine.h"
 
 namespace headroom::replay {
@@ -71,7 +72,8 @@ ReplayResult replay(const Program& program, const ReplayOptions& options) {
 }
 
 bool depends_on_addresses(const ReplayOptions& options) noexcept {
-  return options.version < memory::kPyTorch213 && !options.config.expandable_segments;
+  return !options.paged && options.version < memory::kPyTorch213 &&
+         !options.config.expandable_segments;
 }
 
 ReplayResult replay_bounds(const Program& program, const ReplayOptions& options) {
@@ -115,6 +117,14 @@ ReplayOptions as_recorded(const Program& program, std::optional<std::uint64_t> c
   return with_settings(program, program.config, card_bytes);
 }
 
+ReplayOptions with_paged(const Program& program,
+                         const memory::PagedOptions& paged,
+                         std::optional<std::uint64_t> card_bytes) {
+  ReplayOptions options = with_settings(program, {}, card_bytes);
+  options.paged = paged;
+  return options;
+}
+
 // --- The smallest limit --------------------------------------------------------------------------
 
 namespace {
@@ -127,6 +137,7 @@ class LimitSearch {
     options_.timeline_samples = 0;
     options_.observers.clear();
     options_.sink = nullptr;
+    options_.checks_bound = false;
   }
 
   std::optional<SmallestLimit> run(double tolerance) {
@@ -161,17 +172,25 @@ class LimitSearch {
 
   // A bound that is never touched; above it nothing changes. Garbage collection has no such bound.
   std::uint64_t enough_for_all(std::uint64_t most) {
-    if (options_.config.garbage_collection_threshold > 0) return most;
+    if (!options_.paged && options_.config.garbage_collection_threshold > 0) return most;
     options_.limit_bytes = most;
     ++runs_;
     const ReplayResult result = replay(program_, options_);
     if (!result.fits || result.retries > 0) return most;
     std::uint64_t largest = 0;
     for (const Op& op : program_.ops) largest = std::max(largest, op.size_bytes);
-    const std::uint64_t segment =
-        memory::new_segment_size(memory::rounded_size(largest, options_.config), options_.config);
-    enough_ = std::min(most, result.peak_reserved + segment);
+    enough_ = std::min(most, result.peak_reserved + most_taken_for(largest));
     return enough_;
+  }
+
+  // What the allocator may take from the device for one request.
+  [[nodiscard]] std::uint64_t most_taken_for(std::uint64_t size_bytes) const {
+    const memory::AllocatorConfig& config = options_.config;
+    if (!options_.paged) {
+      return memory::new_segment_size(memory::rounded_size(size_bytes, config), config);
+    }
+    return round_up(size_bytes, options_.paged->large_page_bytes) +
+           options_.paged->large_page_bytes;
   }
 
   // `low` fails and `high` survives.

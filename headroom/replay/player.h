@@ -1,6 +1,7 @@
-// Runs a program on a real CachingAllocator over addresses without memory.
+// Runs a program on a real CachingAllocator or PagedAllocator over addresses without memory.
 //
-//   ReplayOptions options = as_recorded(program);         // or with_settings(program, config)
+//   ReplayOptions options = as_recorded(program);         // or with_settings(program, config),
+//                                                         // or with_paged(program, {})
 //   options.limit_bytes = 12_GiB;
 //   const ReplayResult result = replay(program, options);
 //   if (!result.fits) report(result.first_failure);
@@ -20,6 +21,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/paged/paged_allocator.h"
 #include "headroom/memory/stats.h"
 #include "headroom/replay/program.h"
 
@@ -31,17 +33,21 @@ inline constexpr std::uint64_t kDefaultCardBytes = 150'109'880'320;
 // Called once, after op `at_op` was run, to look at the allocator there.
 struct Observer {
   std::size_t at_op = 0;
-  std::function<void(const memory::CachingAllocator&)> look{};
+  std::function<void(const memory::Allocator&)> look{};
 };
 
 struct ReplayOptions {
   memory::AllocatorConfig config{};
   memory::PyTorchVersion version{};
+  // A PagedAllocator instead: of `config` only memory_fraction then matters.
+  std::optional<memory::PagedOptions> paged{};
   std::uint64_t card_bytes = kDefaultCardBytes;  // past it the driver refuses
   std::uint64_t outside_bytes = 0;               // of the card, held by others
   // What may be reserved; where unset, config.memory_fraction of the card.
   std::optional<std::uint64_t> limit_bytes{};
   device::AddressOrder order = device::AddressOrder::kDescending;
+  // Looks at a PagedAllocator's bound after every op; ReplayResult::bound says what was found.
+  bool checks_bound = false;
   // Stops at the first allocation that fails, where only `fits` matters.
   bool stop_at_failure = false;
   // Stops soon after more than this was reserved, where only less is of interest.
@@ -61,7 +67,7 @@ struct TimelineSample {
 
 // Priced with device::h200_call_costs().
 struct DriverCalls {
-  std::uint64_t device_allocs = 0;  // as PyTorch counts: segments taken, and maps
+  std::uint64_t device_allocs = 0;  // as PyTorch counts: segments taken, and maps; or handles
   std::uint64_t device_frees = 0;
   std::uint64_t handles_created = 0;
   std::uint64_t handles_mapped = 0;
@@ -75,6 +81,12 @@ struct FailedAllocation {
   StreamId stream = StreamId::kDefault;
   bool was_recorded = false;  // PyTorch failed here too
   std::uint64_t reserved = 0;
+};
+
+// A PagedAllocator's bound where it was tightest, or else where it was first exceeded.
+struct TightestBound {
+  std::size_t op = 0;
+  memory::PagedBound bound{};
 };
 
 struct ReplayResult {
@@ -100,6 +112,7 @@ struct ReplayResult {
   // would have done something else.
   std::optional<FailedAllocation> first_failure{};
   std::optional<std::size_t> unknown_past_op{};
+  std::optional<TightestBound> bound{};  // where it was looked at
 
   bool is_complete = true;  // false where stop_at_failure or stop_above_bytes ended it early
   std::size_t ops = 0;      // that were run
@@ -109,6 +122,8 @@ struct ReplayResult {
   std::vector<TimelineSample> timeline{};
   memory::Statistics statistics{};  // at the end; movements since the start
   double seconds = 0;
+
+  [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.holds(); }
 };
 
 // The settings the recording was made under, with the limit as far as it is known.
@@ -118,6 +133,10 @@ struct ReplayResult {
 [[nodiscard]] ReplayOptions with_settings(const Program& program,
                                           const memory::AllocatorConfig& config,
                                           std::optional<std::uint64_t> card_bytes = std::nullopt);
+// Our allocator on the same card, under the same limit.
+[[nodiscard]] ReplayOptions with_paged(const Program& program,
+                                       const memory::PagedOptions& paged = {},
+                                       std::optional<std::uint64_t> card_bytes = std::nullopt);
 
 [[nodiscard]] ReplayResult replay(const Program& program, const ReplayOptions& options);
 

@@ -5,18 +5,26 @@
 #include <utility>
 
 #include "headroom/base/error.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/replay/async_pool_model.h"
 
 namespace headroom::replay {
 namespace {
 
 constexpr std::string_view kPyTorch = "pytorch";
+constexpr std::string_view kPaged = "paged";
 
 memory::AllocatorConfig config_of(const Policy& policy, memory::PyTorchVersion version) {
   auto parsed = memory::parse_config(
       policy.conf, {.dialect = memory::ConfigDialect::kStrict, .version = version});
   if (!parsed) throw InvalidArgument(policy.name + ": " + parsed.error());
   return std::move(parsed->config);
+}
+
+memory::PagedOptions paged_of(const Policy& policy) {
+  const auto parsed = memory::parse_paged_options(policy.conf);
+  if (!parsed) throw InvalidArgument(policy.name + ": " + parsed.error());
+  return *parsed;
 }
 
 // What the recording had, where it says so: its share of the card, or what a failure tells.
@@ -49,6 +57,9 @@ class PolicyRun {
         break;
       case PolicyKind::kAsyncPool:
         run_model();
+        break;
+      case PolicyKind::kPaged:
+        run_paged();
         break;
     }
     return std::move(out_);
@@ -84,6 +95,16 @@ class PolicyRun {
   void run_settings() {
     ReplayOptions replay_options{
         .config = config_of(out_.policy, version_), .version = version_, .card_bytes = card_};
+    if (program_.failures > 0) replay_options.limit_bytes = recorded_limit(program_, card_);
+    set_bounds(replay_options);
+    predict(replay_options);
+  }
+
+  void run_paged() {
+    ReplayOptions replay_options{.version = version_,
+                                 .paged = paged_of(out_.policy),
+                                 .card_bytes = card_,
+                                 .checks_bound = options_.checks_bound};
     if (program_.failures > 0) replay_options.limit_bytes = recorded_limit(program_, card_);
     set_bounds(replay_options);
     predict(replay_options);
@@ -155,15 +176,18 @@ Result<Policy, std::string> parse_policy(std::string_view text) {
   if (text == "cudaMallocAsync") {
     return Policy{.kind = PolicyKind::kAsyncPool, .name = std::string(text)};
   }
-  if (text == "paged" || text.starts_with("paged:")) {
-    return Unexpected(
-        std::string("there is no policy 'paged' yet; "
-                    "there are pytorch, pytorch:CONF and cudaMallocAsync"));
+  if (text == kPaged || text.starts_with(std::string(kPaged) + ":")) {
+    Policy policy{.kind = PolicyKind::kPaged, .name = std::string(text)};
+    policy.conf = text.substr(std::min(kPaged.size() + 1, text.size()));
+    const auto parsed = memory::parse_paged_options(policy.conf);
+    if (!parsed) return Unexpected(policy.name + ": " + parsed.error());
+    return policy;
   }
   if (!text.starts_with(std::string(kPyTorch) + ":")) {
-    return Unexpected("there is no policy '" + std::string(text) +
-                      "'; there are pytorch (as recorded), pytorch:default, pytorch:CONF and "
-                      "cudaMallocAsync");
+    return Unexpected(
+        "there is no policy '" + std::string(text) +
+        "'; there are pytorch (as recorded), pytorch:default, pytorch:CONF, paged and "
+        "cudaMallocAsync");
   }
   Policy policy{.kind = PolicyKind::kSettings, .name = std::string(text)};
   policy.conf = text.substr(kPyTorch.size() + 1);
@@ -173,6 +197,20 @@ Result<Policy, std::string> parse_policy(std::string_view text) {
   const auto parsed = memory::parse_config(policy.conf, {.version = memory::kPyTorch215});
   if (!parsed) return Unexpected(policy.name + ": " + parsed.error());
   return policy;
+}
+
+std::optional<ReplayOptions> replay_options(const Program& program, const Policy& policy) {
+  switch (policy.kind) {
+    case PolicyKind::kAsRecorded:
+      return as_recorded(program);
+    case PolicyKind::kSettings:
+      return with_settings(program, config_of(policy, program.version));
+    case PolicyKind::kPaged:
+      return with_paged(program, paged_of(policy));
+    case PolicyKind::kAsyncPool:
+      break;
+  }
+  return std::nullopt;
 }
 
 PolicyResult run_policy(const Program& program,

@@ -4,6 +4,8 @@
 //   pytorch:default     the factory settings
 //   pytorch:CONF        exactly CONF, as in PYTORCH_CUDA_ALLOC_CONF
 //   cudaMallocAsync     the model of the driver's pool
+//   paged               our own allocator
+//   paged:KEY=VALUE,... with settings; memory/allocator_choice.h has the keys
 #pragma once
 
 #include <cstdint>
@@ -16,12 +18,12 @@
 
 namespace headroom::replay {
 
-enum class PolicyKind : std::uint8_t { kAsRecorded, kSettings, kAsyncPool };
+enum class PolicyKind : std::uint8_t { kAsRecorded, kSettings, kAsyncPool, kPaged };
 
 struct Policy {
   PolicyKind kind = PolicyKind::kAsRecorded;
   std::string name = "pytorch";  // as it was written
-  std::string conf{};            // of kSettings
+  std::string conf{};            // of kSettings and kPaged
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
@@ -35,6 +37,7 @@ struct PolicyOptions {
   std::optional<std::uint64_t> limit_bytes{};
   bool verifies = false;  // compares kAsRecorded with the recording
   bool finds_smallest_limit = false;
+  bool checks_bound = false;  // of kPaged, after every op
   std::size_t timeline_samples = 0;
   memory::EventSink* sink = nullptr;
 };
@@ -50,6 +53,11 @@ struct PolicyResult {
   std::optional<SmallestLimit> smallest{};
   bool is_model = false;
 };
+
+// What the allocator of a policy is replayed with, on the recorded card and under the recorded
+// limit; nothing for a model. Throws InvalidArgument as run_policy() does.
+[[nodiscard]] std::optional<ReplayOptions> replay_options(const Program& program,
+                                                          const Policy& policy);
 
 // Throws InvalidArgument for settings that the version does not read.
 //

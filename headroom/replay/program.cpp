@@ -300,6 +300,12 @@ std::int64_t Program::time_us_at(std::size_t op) const {
   return device->events.time_us(std::min(event, device->events.size() - 1));
 }
 
+std::uint64_t Program::duration_us(std::size_t from_op) const {
+  const std::int64_t begin = time_us_at(from_op);
+  const std::int64_t end = time_us_at(ops.empty() ? 0 : ops.size() - 1);
+  return end > begin ? static_cast<std::uint64_t>(end - begin) : 0;
+}
+
 Program compile(const trace::Trace& trace,
                 const trace::DeviceTrace& device,
                 const CompileOptions& options) {

@@ -117,6 +117,8 @@ struct Program {
   [[nodiscard]] bool is_whole() const noexcept { return start.is_empty(); }
   // Of the event that the op stems from.
   [[nodiscard]] std::int64_t time_us_at(std::size_t op) const;
+  // From that op to the last, as recorded; 0 where no times were.
+  [[nodiscard]] std::uint64_t duration_us(std::size_t from_op = 0) const;
 };
 
 struct CompileOptions {

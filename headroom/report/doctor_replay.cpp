@@ -91,7 +91,7 @@ std::optional<ForeseenFailure> foresee(const TraceIndex& index,
   ForeseenFailure out{.event = program.op_events[failed.op]};
   // Again, to look at the allocator there: where it stopped it cannot be looked at.
   options.stop_at_failure = false;
-  options.observers = {{.at_op = failed.op, .look = [&](const memory::CachingAllocator& allocator) {
+  options.observers = {{.at_op = failed.op, .look = [&](const memory::Allocator& allocator) {
                           out.account = allocator.account();
                         }}};
   static_cast<void>(replay::replay(program, options));

@@ -86,10 +86,10 @@ bool is_possible(StepConfig config, std::int64_t batch, const PlanOptions& optio
 
 }  // namespace
 
-memory::AllocatorConfig parse_settings(const std::string& settings) {
-  const auto parsed = memory::parse_config(settings);
+memory::AllocatorChoice parse_settings(const std::string& settings) {
+  const auto parsed = memory::parse_choice(settings);
   if (!parsed) throw InvalidArgument("allocator settings: " + parsed.error());
-  return parsed->config;
+  return *parsed;
 }
 
 Plan plan(const StepConfig& config, const PlanOptions& options) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "headroom/memory/config.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/train/meter.h"
 #include "headroom/train/step.h"
 
@@ -19,7 +19,7 @@ namespace headroom::train {
 
 struct PlanOptions {
   std::optional<std::uint64_t> limit_bytes{};  // of what the allocator may reserve
-  std::string settings{};                      // of the allocator, as PYTORCH_ALLOC_CONF
+  std::string settings{};                      // of the allocator; memory/allocator_choice.h
   int steps = 2;  // the first makes the optimiser's state: the second is what goes on
   bool has_formulas = true;
 };
@@ -82,7 +82,7 @@ struct Fit {
 [[nodiscard]] CheckpointMode mildest_checkpoint(const StepConfig& config,
                                                 const PlanOptions& options);
 
-// Settings for an allocator. Throws InvalidArgument.
-[[nodiscard]] memory::AllocatorConfig parse_settings(const std::string& settings);
+// The allocator that settings name. Throws InvalidArgument.
+[[nodiscard]] memory::AllocatorChoice parse_settings(const std::string& settings);
 
 }  // namespace headroom::train

@@ -86,7 +86,7 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
   EXPECT_EQ(seen.threads.load() % 3, 0);
   EXPECT_GT(seen.threads.load(), 0);
   EXPECT_LE(seen.largest.load(), 64_MiB);
-  ASSERT_EQ(bench.cases.size(), 5U);
+  ASSERT_EQ(bench.cases.size(), 7U);
   for (const AllocCase& entry : bench.cases) {
     EXPECT_EQ(entry.threads, 3);
     ASSERT_EQ(entry.results.size(), 1U);
@@ -94,6 +94,20 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
     EXPECT_GT(entry.results[0].pair_ns.low, 0);
   }
   EXPECT_EQ(bench.cases[0].results[0].pairs, 50U);
+}
+
+TEST(BenchAlloc, SeveralThreadsAreComparedWithOne) {
+  const Contenders field = field_of(std::make_unique<Pretended>());
+  const AllocBench bench =
+      bench_alloc({.threads = {1, 2}, .rounds = 1, .pairs = 50}, field, kSilent);
+  ASSERT_EQ(bench.cases.size(), 14U);
+  for (std::size_t i = 0; i < 7; ++i) {
+    const AllocResult& one = bench.cases[i].results[0];
+    const AllocResult& two = bench.cases[i + 7].results[0];
+    EXPECT_FALSE(one.scaling);
+    ASSERT_TRUE(two.scaling);
+    EXPECT_DOUBLE_EQ(*two.scaling, one.pair_ns.median / two.pair_ns.median);
+  }
 }
 
 TEST(BenchAlloc, ASlowAllocatorDoesFewerPairs) {

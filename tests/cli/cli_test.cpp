@@ -66,6 +66,7 @@ TEST(CliGolden, Help) {
   expect_golden("help-tune.txt", run({"tune", "--help"}).out);
   expect_golden("help-info.txt", run({"info", "--help"}).out);
   expect_golden("help-replay.txt", run({"replay", "--help"}).out);
+  expect_golden("help-compare.txt", run({"compare", "--help"}).out);
   expect_golden("help-convert.txt", run({"convert", "--help"}).out);
 }
 

@@ -141,7 +141,8 @@ TEST(Replay, CommandLinesThatAreWrong) {
     EXPECT_EQ(std::ranges::count(done.err, '\n'), 1) << done.err;
     EXPECT_THAT(done.err, HasSubstr(part));
   };
-  complains({"--policy", "paged"}, "no policy 'paged' yet");
+  complains({"--policy", "paged:page_mb=none"}, "page_mb: found 'none'");
+  complains({"--policy", "paged", "--verify"}, "--policy pytorch");
   complains({"--policy", "best"}, "no policy 'best'");
   complains({"--policy", "pytorch:max_splat:1"}, "unknown key 'max_splat'");
   complains({"--limit", "12GB"}, "--limit");
@@ -151,6 +152,35 @@ TEST(Replay, CommandLinesThatAreWrong) {
   complains({"-o", "decisions.csv"}, "one --policy");
   complains({"--verify", "--policy", "pytorch:default"}, "--policy pytorch");
   complains({"--policy", "pytorch:large_segment_size_mb:40", "--version", "2.9"}, "large_segment");
+}
+
+TEST(Replay, PagedFromOutside) {
+  const ProcessResult done =
+      run_replay({"replay", kSample, "--policy", "paged", "--smallest-limit", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_THAT(schema_mismatches(replay_schema(), json), IsEmpty());
+  const auto& result = json.at("results").at(0);
+  const double live = result.at("peak_live");
+  const double allowance = 8 << 20;
+  EXPECT_LE(result.at("peak_reserved"), 1.03 * live + allowance);
+  EXPECT_LE(result.at("smallest_limit"), 1.02 * live + allowance);
+  EXPECT_EQ(result.at("fits"), true);
+  EXPECT_EQ(result.at("bound").at("holds"), true);
+  EXPECT_EQ(result.at("address_mismatches"), nullptr);
+  EXPECT_EQ(result.at("device_allocs"), result.at("handles_created"));
+  EXPECT_GT(result.at("driver_us"), 0);
+}
+
+TEST(Replay, ABoundThatIsExceededIsBadNews) {
+  const trace::Trace trace = trace_of(recording("streams"));
+  ReplayReport report = replay_all(trace, {.path = "x", .policies = policies({"paged"})}, {});
+  EXPECT_EQ(verdict(report), ExitCode::kDone);
+  auto& bound = report.devices.at(0).results.at(0).result.bound;
+  ASSERT_TRUE(bound);
+  bound->bound.reserved_bytes += 1_GiB;
+  EXPECT_EQ(verdict(report), ExitCode::kBadNews);
+  EXPECT_THAT(draw(report, {}), HasSubstr("paged: bound exceeded at event"));
 }
 
 TEST(Replay, WritesItsDecisions) {

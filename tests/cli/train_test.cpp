@@ -202,6 +202,17 @@ TEST(TrainCommand, ReadsBytesFromAFile) {
   fs::remove(path);
 }
 
+// Planned on a device without memory, then trained on the cpu: the same bytes, to the last page.
+TEST(TrainCommand, PagedTakesWhatWasPlannedAndNearlyNoMore) {
+  const auto trained = json_of({"train", "deepnet", "--steps", "2", "--policy", "paged"});
+  EXPECT_EQ(trained["peak_allocated"], trained["planned_allocated"]);
+  EXPECT_EQ(trained["peak_reserved"], trained["planned_reserved"]);
+  EXPECT_LE(trained["peak_reserved"].get<double>(),
+            1.03 * trained["peak_allocated"].get<double>() + (8 << 20));
+  const auto planned = json_of({"plan", "deepnet", "--policy", "paged"});
+  EXPECT_EQ(planned["peak_allocated"], trained["peak_allocated"]);
+}
+
 struct BadStep {
   std::vector<std::string> arguments;
   int exit_code;
@@ -222,6 +233,7 @@ TEST(TrainAndPlan, SayWhatIsWrongAndWhatWouldBeValid) {
       {{"train", "mlp", "--device", "tpu"}, 2, "--device: "},
       {{"train", "mlp", "--policy", "best"}, 2, "--policy: 'best' is none of"},
       {{"train", "mlp", "--policy", "pytorch:best:1"}, 2, "allocator settings: "},
+      {{"train", "mlp", "--policy", "paged:best=1"}, 2, "paged has no setting 'best'"},
       {{"train", "mlp", "--limit", "1"}, 3, ""},
       {{"plan", "mlp", "--limit", "1B"}, 3, ""}};
   for (const BadStep& bad : cases) {

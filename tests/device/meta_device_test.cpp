@@ -4,6 +4,7 @@
 #include <array>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -404,6 +405,39 @@ TEST(MetaDevice, RefusesAStateThatCannotBeAndStaysEmpty) {
 // --- many ------------------------------------------------------------------------------------
 
 // Quadratic behaviour would take minutes here.
+TEST(MetaDevice, TellsAWatchWhatADriverTakesTimeForHandleByHandle) {
+  struct Log final : CallWatch {
+    void device_called(Call call, std::uint64_t size_bytes) noexcept override {
+      calls.emplace_back(call, size_bytes);
+    }
+    std::vector<std::pair<Call, std::uint64_t>> calls{};
+  } log;
+  const auto device = MetaDevice::create({.capacity_bytes = 64_MiB});
+  device->set_watch(&log);
+  const DeviceAddress segment = device->allocate_segment(3_MiB).value();
+  ASSERT_TRUE(device->free_segment(segment));
+  const DeviceAddress range = device->reserve_addresses(32_MiB).value();
+  const std::array handles{device->create_pages(2_MiB).value(),
+                           device->create_pages(20_MiB).value()};
+  EXPECT_FALSE(device->create_pages(1_GiB));
+  ASSERT_TRUE(device->map_pages(range, handles));
+  EXPECT_FALSE(device->map_pages(range, handles));
+  ASSERT_TRUE(device->unmap_pages(range, 32_MiB));
+  ASSERT_TRUE(device->release_pages(handles[1]));
+  device->set_watch(nullptr);
+  ASSERT_TRUE(device->release_pages(handles[0]));
+  const std::vector<std::pair<Call, std::uint64_t>> expected{{Call::kAllocateSegment, 3_MiB},
+                                                             {Call::kFreeSegment, 3_MiB},
+                                                             {Call::kCreatePages, 2_MiB},
+                                                             {Call::kCreatePages, 20_MiB},
+                                                             {Call::kMapPages, 2_MiB},
+                                                             {Call::kMapPages, 20_MiB},
+                                                             {Call::kUnmapPages, 2_MiB},
+                                                             {Call::kUnmapPages, 20_MiB},
+                                                             {Call::kReleasePages, 20_MiB}};
+  EXPECT_EQ(log.calls, expected);
+}
+
 TEST(MetaDevice, StaysFastWithTensOfThousandsOfSegments) {
   for (const AddressOrder order : {AddressOrder::kDescending, AddressOrder::kAscending}) {
     const auto device = MetaDevice::create({.capacity_bytes = 1_TiB, .addresses = order});

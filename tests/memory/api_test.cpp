@@ -187,11 +187,39 @@ int exit_with_settings(const char* variable, const char* value) {
   try {
     device::registry().add(device::MetaDevice::create({.index = 1000}));
     const Buffer block(allocator("meta:1000"), 4_MiB);
+    if (block.allocator()->policy() == "paged") return 13;
     return block.allocator()->segments().at(0).is_expandable ? 10 : 11;
   } catch (const InvalidArgument& error) {
     std::fputs(error.what(), stderr);
     return 12;
   }
+}
+
+// Before the first allocation the backend may be chosen, and after it no more.
+int exit_with_changes() {
+  device::registry().add(device::MetaDevice::create({.index = 1000}));
+  set_allocator_settings("backend:paged");
+  set_allocator_settings("page_mb:2");
+  if (allocator("meta:1000").policy() != "paged") return 10;
+  try {
+    set_allocator_settings("backend:native");
+  } catch (const InvalidArgument& error) {
+    std::fputs(error.what(), stderr);
+  }
+  try {
+    set_allocator_settings("page_mb:4");
+  } catch (const InvalidArgument& error) {
+    std::fputs(error.what(), stderr);
+    return 11;
+  }
+  return 12;
+}
+
+TEST(ApiDeathTest, TheBackendIsChosenBeforeTheFirstAllocation) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(exit_with_changes()),
+              ExitedWithCode(11),
+              "the backend is chosen before.*keeps the settings it was made with");
 }
 
 TEST(ApiDeathTest, TheEnvironmentSetsUpTheAllocators) {
@@ -202,6 +230,10 @@ TEST(ApiDeathTest, TheEnvironmentSetsUpTheAllocators) {
   EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "");
   EXPECT_EXIT(run("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "");
   EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", ""), ExitedWithCode(11), "");
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "backend:paged,page_mb:2"), ExitedWithCode(13), "");
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "backend:paged,page:2"),
+              ExitedWithCode(12),
+              "HEADROOM_ALLOC_CONF: backend:paged: paged has no setting 'page'");
   EXPECT_EXIT(
       run("HEADROOM_ALLOC_CONF", "expandable:True"), ExitedWithCode(12), "HEADROOM_ALLOC_CONF");
 }

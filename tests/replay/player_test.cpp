@@ -80,7 +80,7 @@ TEST_F(Player, ShowsTheTimeLineAndThePeak) {
     EXPECT_LE(sample.reserved, result.peak_reserved);
   }
   std::uint64_t seen = 0;
-  options.observers = {{.at_op = result.peak_op, .look = [&](const memory::CachingAllocator& a) {
+  options.observers = {{.at_op = result.peak_op, .look = [&](const memory::Allocator& a) {
                           seen = a.account().reserved();
                         }}};
   (void)replay(gpt2(), options);
@@ -136,7 +136,10 @@ TEST_F(Player, PoliciesHaveNames) {
   EXPECT_EQ(parse_policy("pytorch:default").value().conf, "");
   EXPECT_EQ(parse_policy("pytorch:max_split_size_mb:128").value().conf, "max_split_size_mb:128");
   EXPECT_EQ(parse_policy("cudaMallocAsync").value().kind, PolicyKind::kAsyncPool);
-  EXPECT_FALSE(parse_policy("paged"));
+  EXPECT_EQ(parse_policy("paged").value().kind, PolicyKind::kPaged);
+  EXPECT_EQ(parse_policy("paged:page_mb=2,cushion=0.01").value().conf, "page_mb=2,cushion=0.01");
+  EXPECT_FALSE(parse_policy("paged:page_mb=0"));
+  EXPECT_FALSE(parse_policy("pagedd"));
   EXPECT_FALSE(parse_policy("tcmalloc"));
   EXPECT_FALSE(parse_policy("pytorch:max_split_size:1"));
 }

@@ -31,7 +31,7 @@ std::uint64_t pinned(const Waste& waste) {
 
 memory::Account account_at(const Program& program, ReplayOptions options, std::size_t op) {
   memory::Account account;
-  options.observers.push_back({.at_op = op, .look = [&](const memory::CachingAllocator& allocator) {
+  options.observers.push_back({.at_op = op, .look = [&](const memory::Allocator& allocator) {
                                  account = allocator.account();
                                }});
   (void)replay(program, options);

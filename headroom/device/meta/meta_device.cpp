@@ -10,8 +10,6 @@
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
-#include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/cuda/cuda_device.h"
 #include "headroom/device/internal/gap_map.h"
 #include "headroom/device/internal/ids.h"
 #include "headroom/device/internal/ledger.h"
@@ -106,20 +104,6 @@ DeviceResult<T> guarded(const char* call, bool is_forked, Body&& body) noexcept 
 
 }  // namespace
 
-BackendProfile cuda_profile() noexcept {
-  static_assert(BackendProfile{}.max_reservation_bytes == CudaDevice::kMaxReservationBytes &&
-                BackendProfile{}.max_mappings == CudaDevice::kMaxMappings);
-  return {};
-}
-
-BackendProfile cpu_profile() noexcept {
-  return {.stands_for = DeviceKind::kCpu,
-          .granularity_bytes = CpuOptions{}.granularity_bytes,
-          .segment_alignment_bytes = 4_KiB,
-          .max_reservation_bytes = CpuDevice::kMaxReservationBytes,
-          .max_mappings = CpuDevice::kMaxMappings};
-}
-
 // Everything below requires `mutex`.
 struct MetaDevice::State {
   explicit State(const MetaOptions& chosen)
@@ -179,6 +163,10 @@ struct MetaDevice::State {
     return {};
   }
 
+  void tell(Call call, std::uint64_t size_bytes) const noexcept {
+    if (watch != nullptr) watch->device_called(call, size_bytes);
+  }
+
   [[nodiscard]] std::optional<std::string> broken_invariant() const;
   void validate() const {
 #ifdef HEADROOM_VALIDATE
@@ -191,6 +179,7 @@ struct MetaDevice::State {
   const MetaOptions options;
   mutable std::mutex mutex;
   Ledger ledger;
+  CallWatch* watch = nullptr;
   // The arena less the ledger's segments and reservations.
   GapMap gaps;
   std::deque<DeviceAddress> segment_places;
@@ -229,6 +218,11 @@ MetaDevice::MetaDevice(Properties properties, std::unique_ptr<State> state)
 MetaDevice::~MetaDevice() = default;
 
 const BackendProfile& MetaDevice::profile() const noexcept { return state_->options.profile; }
+
+void MetaDevice::set_watch(CallWatch* watch) noexcept {
+  const std::lock_guard lock(state_->mutex);
+  state_->watch = watch;
+}
 
 bool MetaDevice::owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept {
   if (is_forked()) return false;  // some thread of the parent may have held the lock
@@ -283,6 +277,7 @@ DeviceResult<DeviceAddress> MetaDevice::do_allocate_segment(std::uint64_t size_b
     throw;
   }
   if (is_placed) s.segment_places.pop_front();
+  s.tell(Call::kAllocateSegment, size_bytes);
   s.validate();
   return *address;
 }
@@ -294,6 +289,7 @@ DeviceResult<void> MetaDevice::do_free_segment(DeviceAddress address) {
   if (!size_bytes) return Unexpected(size_bytes.error());
   s.gaps.give_back(address, *size_bytes);
   s.ledger.remove_segment(address);
+  s.tell(Call::kFreeSegment, *size_bytes);
   s.validate();
   return {};
 }
@@ -336,13 +332,17 @@ DeviceResult<void> MetaDevice::do_release_addresses(DeviceAddress address) {
 DeviceResult<PageHandle> MetaDevice::do_create_pages(std::uint64_t size_bytes,
                                                      PageOptions /*options*/) {
   const std::lock_guard lock(state_->mutex);
-  return state_->ledger.add_pages(size_bytes, 0);
+  auto handle = state_->ledger.add_pages(size_bytes, 0);
+  if (handle) state_->tell(Call::kCreatePages, size_bytes);
+  return handle;
 }
 
 DeviceResult<void> MetaDevice::do_release_pages(PageHandle handle) {
   const std::lock_guard lock(state_->mutex);
-  const auto released = state_->ledger.release_pages(handle);
-  if (!released) return Unexpected(released.error());
+  const auto pages = state_->ledger.pages(handle);
+  if (!pages) return Unexpected(pages.error());
+  (void)state_->ledger.release_pages(handle);
+  state_->tell(Call::kReleasePages, pages->size_bytes);
   return {};
 }
 
@@ -351,6 +351,7 @@ DeviceResult<void> MetaDevice::do_map_pages(DeviceAddress address,
   const std::lock_guard lock(state_->mutex);
   const auto mapped = state_->ledger.map(address, handles);
   if (!mapped) return Unexpected(mapped.error());
+  for (const auto& mapping : *mapped) state_->tell(Call::kMapPages, mapping.size_bytes);
   state_->validate();
   return {};
 }
@@ -363,6 +364,7 @@ DeviceResult<std::uint64_t> MetaDevice::do_unmap_pages(DeviceAddress address,
   std::vector<internal::PageRecord> dead;
   dead.reserve(mappings->size());
   state_->ledger.unmap(*mappings, dead);
+  for (const auto& mapping : *mappings) state_->tell(Call::kUnmapPages, mapping.size_bytes);
   state_->validate();
   return std::uint64_t{mappings->size()};
 }

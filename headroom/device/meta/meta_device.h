@@ -87,6 +87,16 @@ struct RestoredPages {
   PageHandle handle = PageHandle::kNone;
 };
 
+// Told of what a driver takes time for, after it was done: each segment, and each handle that is
+// created, released, mapped or unmapped, with its size. The device's lock is held.
+class CallWatch {
+ public:
+  virtual void device_called(Call call, std::uint64_t size_bytes) noexcept = 0;
+
+ protected:
+  ~CallWatch() = default;
+};
+
 class MetaDevice final : public Device {
  public:
   // Throws InvalidArgument for a capacity of zero or of 1 EiB and above, for a granularity or
@@ -95,6 +105,9 @@ class MetaDevice final : public Device {
   ~MetaDevice() override;
 
   [[nodiscard]] const BackendProfile& profile() const noexcept;
+
+  // At most one; null stops. The watch outlives its use.
+  void set_watch(CallWatch* watch) noexcept;
 
   // The next segment, or reservation, gets this address instead of one of our choosing; any address
   // that is aligned to 512 bytes, or to the granularity. Several wait in line. A place that is

@@ -29,7 +29,10 @@ struct Block {
   Block* prev = nullptr;
   Block* next = nullptr;
   ExpandableSegment* expandable = nullptr;
-  PageArena* arena = nullptr;  // of a paged allocator's blocks
+  // Of a paged allocator's blocks: the arena, and the neighbours in the bin of its size.
+  PageArena* arena = nullptr;
+  Block* prev_free = nullptr;
+  Block* next_free = nullptr;
   // Orders free blocks of one size: from PyTorch 2.13 on the age of the segment, before that 0.
   std::uint64_t tie = 0;
   // The pool's (or paged allocator's) clock when the block was last put into the free set.

@@ -8,6 +8,7 @@
 //   auto backed = store.back(arena, *window, {.moves_own = true});
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -37,8 +38,12 @@ class PageHost {
   virtual void page_created(std::uint64_t size_bytes) noexcept = 0;
   virtual void page_released(std::uint64_t size_bytes) noexcept = 0;
   // Pages are at home at these addresses now, or no more.
-  virtual void pages_arrived(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept = 0;
-  virtual void pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept = 0;
+  virtual void pages_arrived(const PageArena& arena,
+                             DeviceAddress at,
+                             std::uint64_t size) noexcept = 0;
+  virtual void pages_left(const PageArena& arena,
+                          DeviceAddress at,
+                          std::uint64_t size) noexcept = 0;
 
  protected:
   ~PageHost() = default;
@@ -83,7 +88,9 @@ class PageStore {
   // --- Arenas, in paged/arenas.cpp ---------------------------------------------------------------
 
   // The large pages' size is a multiple of the small ones'.
-  void set_page_sizes(std::uint64_t small_bytes, std::uint64_t large_bytes);
+  void set_page_sizes(std::uint64_t small_bytes,
+                      std::uint64_t large_bytes,
+                      std::uint64_t slab_bytes);
   StreamClock& clock_of(StreamId stream);
   // The arena of a stream and kind, with its addresses reserved; made when first asked for. Slab
   // arenas are parts of one region.
@@ -93,13 +100,11 @@ class PageStore {
     std::uint64_t size = 0;
   };
   // Where slabs are, once there is a slab arena.
-  [[nodiscard]] AddressRange slab_region() const noexcept {
-    return {.base = slab_region_, .size = slab_region_ == 0 ? 0 : kSlabStreams * slab_range_bytes()};
-  }
+  [[nodiscard]] AddressRange slab_region() const noexcept { return slab_region_; }
   // One handle of its own, for a private pool.
   device::DeviceResult<PageArena*> add_private_arena(StreamId stream,
                                                      PoolId pool,
-                                                     FreeIndex& free,
+                                                     FreeBins& free,
                                                      std::uint64_t size_bytes);
   // Its only block is free. False when the device keeps it.
   bool release_private_arena(PageArena& arena);
@@ -143,8 +148,9 @@ class PageStore {
   [[nodiscard]] bool is_capturing() const noexcept { return is_capturing_; }
   [[nodiscard]] const std::list<PageArena>& arenas() const noexcept { return arenas_; }
   [[nodiscard]] std::list<PageArena>& arenas() noexcept { return arenas_; }
-  [[nodiscard]] const PageClass& small_pages() const noexcept { return small_; }
-  [[nodiscard]] const PageClass& large_pages() const noexcept { return large_; }
+  [[nodiscard]] std::array<const PageClass*, 3> classes() const noexcept {
+    return {&small_, &large_, &slab_};
+  }
   [[nodiscard]] std::uint64_t stale_slots() const noexcept { return stale_; }
 
   // Blocks of an arena. The parts of a free block after `front`, which becomes a block of its own.
@@ -174,24 +180,27 @@ class PageStore {
   };
   struct Plan {
     PageArena* arena = nullptr;
-    SlotRange vacant{};              // of the run the window lies in
-    std::vector<Need> needs{};       // places to map, by slot
-    std::vector<Need> revived{};     // places that get a page back that they still map
-    std::vector<Page*> taken{};      // from elsewhere, or created
-    std::vector<Page*> kept{};       // at home in the window already
-    std::uint64_t missing = 0;       // slots for which there is no page
+    SlotRange vacant{};           // of the run the window lies in
+    std::vector<Need> needs{};    // places to map, by slot
+    std::vector<Need> revived{};  // places that get a page back that they still map
+    std::vector<Page*> taken{};   // from elsewhere, or created
+    std::vector<Page*> kept{};    // at home in the window already
+    std::uint64_t missing = 0;    // slots for which there is no page
     std::uint64_t created_bytes = 0;
-    std::optional<Donors> small{};   // looked up when first asked for
+    std::optional<Donors> small{};  // looked up when first asked for
     std::optional<Donors> large{};
+    std::optional<Donors> slab{};
   };
 
+  [[nodiscard]] std::array<PageClass*, 3> all_classes() noexcept {
+    return {&small_, &large_, &slab_};
+  }
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
   [[nodiscard]] std::optional<std::uint64_t> window_cost(const PageArena& arena,
                                                          const PageWindow& window,
                                                          std::uint64_t best) const;
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_range();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
-  [[nodiscard]] std::uint64_t slab_range_bytes() const noexcept;
   void poll(StreamClock& clock) noexcept;
   void mark_moment(StreamClock& clock);
 
@@ -200,7 +209,9 @@ class PageStore {
   [[nodiscard]] Need next_need(Plan& plan, SlotRange lacking, PageSupply supply);
   [[nodiscard]] bool may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const;
   [[nodiscard]] Page* donor(Plan& plan, PageClass& pages, PageSupply supply);
-  [[nodiscard]] Donors find_donors(const PageArena& arena, PageClass& pages, PageSupply supply) const;
+  [[nodiscard]] Donors find_donors(const PageArena& arena,
+                                   PageClass& pages,
+                                   PageSupply supply) const;
   [[nodiscard]] bool has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const;
   void forget(Plan& plan) noexcept;
   void prepare_commit(Plan& plan);
@@ -226,7 +237,8 @@ class PageStore {
   PageHost& host_;
   PageClass small_{};
   PageClass large_{};
-  DeviceAddress slab_region_ = 0;
+  PageClass slab_{};  // of slab arenas alone: they are small, and so is what they leave unused
+  AddressRange slab_region_{};
   std::uint64_t slab_arenas_ = 0;
   std::list<PageArena> arenas_{};
   std::deque<StreamClock> clocks_{};

@@ -17,7 +17,7 @@
 
 #include "headroom/device/device.h"
 #include "headroom/memory/internal/block.h"
-#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/internal/free_bins.h"
 #include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
@@ -45,8 +45,8 @@ struct Page {
 };
 
 struct PageSlot {
-  Page* page = nullptr;      // what is mapped here
-  std::uint64_t first = 0;   // the slot where that mapping begins
+  Page* page = nullptr;     // what is mapped here
+  std::uint64_t first = 0;  // the slot where that mapping begins
   // The clock of the last free here before the page went elsewhere: once the stream has passed
   // it, nobody uses the stale mapping.
   std::uint64_t idle_since = 0;
@@ -85,8 +85,8 @@ struct PageArena {
   std::uint64_t slot_bytes = 0;
   StreamClock* clock = nullptr;
   PoolId pool{};
-  FreeIndex* free = nullptr;       // of the blocks that are backed
-  FreeIndex own_free{};            // where no pool shares one among its arenas
+  FreeBins* free = nullptr;        // of the blocks that are backed
+  FreeBins own_free{};             // where no pool shares one among its arenas
   std::vector<Block*> unbacked{};  // by address
   std::vector<PageSlot> slots{};   // up to the last ever mapped
   Block* first = nullptr;

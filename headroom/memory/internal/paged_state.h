@@ -11,10 +11,11 @@
 
 #include "headroom/memory/internal/address_map.h"
 #include "headroom/memory/internal/block.h"
-#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/internal/free_bins.h"
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/page_store.h"
 #include "headroom/memory/internal/pending_frees.h"
+#include "headroom/memory/internal/slab_heap.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::memory::internal {
@@ -24,7 +25,7 @@ namespace headroom::memory::internal {
 struct PagedPool {
   PoolId id{};
   int use_count = 1;  // scopes and graphs that still need it
-  std::map<StreamId, FreeIndex> free{};
+  std::map<StreamId, FreeBins> free{};
 };
 
 struct PagedScope {
@@ -38,9 +39,13 @@ struct StreamArenas {
   PageArena* normal = nullptr;
   PageArena* large = nullptr;
   PageArena* slab = nullptr;
+
+  [[nodiscard]] PageArena*& of(ArenaKind kind) noexcept {
+    return kind == ArenaKind::kNormal ? normal : kind == ArenaKind::kLarge ? large : slab;
+  }
 };
 
-struct PagedState final : PageHost {
+struct PagedState final : PageHost, SlabPages {
   PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted);
 
   [[nodiscard]] std::uint64_t room_in_cushion() const noexcept override;
@@ -51,6 +56,9 @@ struct PagedState final : PageHost {
                      DeviceAddress at,
                      std::uint64_t size) noexcept override;
   void pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept override;
+  DeviceAddress take_slab_page(StreamId stream) noexcept override;
+  void give_slab_page(DeviceAddress page) noexcept override;
+  void fold_tally(const ThreadTally& tally) noexcept override;
 
   // Most requests come from the stream of the one before.
   [[nodiscard]] StreamArenas& arenas_of(StreamId stream) {
@@ -78,6 +86,11 @@ struct PagedState final : PageHost {
   StreamArenas* last = nullptr;
 
   AddressMap active{};  // handed out, or freed and pending
+
+  SlabHeap slabs;
+  AddressMap slab_pages{};  // the arenas' blocks that slabs are in
+  // Slab blocks that other streams use: what is known of them beyond the slab.
+  AddressMap slab_uses{};
   PendingFrees pending;
   std::map<PoolId, std::unique_ptr<PagedPool>> private_pools{};
   std::vector<PagedScope> scopes{};

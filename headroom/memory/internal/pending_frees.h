@@ -68,8 +68,8 @@ class PendingFrees {
   // more. kNone when the device could not record one now.
   [[nodiscard]] device::EventId record(StreamId stream, bool* is_done) noexcept {
     const auto event = device_.record_event(stream);
-    *is_done = !event && (is_gone(event.error()) ||
-                          event.error() == device::StatusCode::kUnknownHandle);
+    *is_done =
+        !event && (is_gone(event.error()) || event.error() == device::StatusCode::kUnknownHandle);
     return event ? *event : device::EventId::kNone;
   }
 
@@ -100,7 +100,6 @@ class PendingFrees {
         if (use.event == device::EventId::kNone) use.event = record(queue->first, &is_done);
         if (!is_done && use.event != device::EventId::kNone) is_done = has_passed(use.event);
         if (!is_done) break;
-        use.block->index->prepare(1);
         if (use.event != device::EventId::kNone) (void)device_.release_event(use.event);
         Block& block = *use.block;
         uses.pop_front();

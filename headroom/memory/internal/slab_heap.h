@@ -81,6 +81,7 @@ class SlabHeap {
 
   // The addresses that all pages lie in, aligned to the size of a page. Once, before the first.
   void set_region(DeviceAddress base, std::uint64_t size_bytes);
+  [[nodiscard]] bool has_region() const noexcept { return region_bytes_.load() != 0; }
 
   // The size of the block that a request gets, from 1 to kSlabMaxBytes.
   [[nodiscard]] static std::uint64_t block_bytes(std::uint64_t size_bytes) noexcept {

@@ -26,7 +26,16 @@ std::uint64_t private_handle_bytes(std::uint64_t rounded, std::uint64_t granular
 DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
                                           StreamId stream,
                                           std::optional<AllocationFailure>& failure) {
+  const bool is_small = size_bytes <= internal::kSlabMaxBytes;
+  if (is_small) {
+    const DeviceAddress cached =
+        state_->slabs.allocate_cached(size_bytes, stream, current_context());
+    if (cached != 0) [[likely]] {
+      return cached;
+    }
+  }
   std::unique_lock lock(mutex_);
+  state_->slabs.fold_own();
   if (stream != StreamId::kDefault) {
     if (auto known = check_stream(stream); !known) {
       failure = fail(lock, {.reason = FailureReason::kDevice, .status = known.error()});
@@ -35,8 +44,14 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
   }
   prepare();
   if (!state_->pending.empty()) process_pending();
+  if (is_small) {
+    if (const DeviceAddress address = allocate_small(size_bytes, stream); address != 0) {
+      return address;
+    }
+  }
+  const std::uint64_t rounded = round_up(size_bytes, kMinBlockBytes);
   const Request request{
-      .asked = size_bytes, .rounded = round_up(size_bytes, kMinBlockBytes), .stream = stream};
+      .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
   const std::uint64_t reserved_before = reserved_bytes();
   const Place found = place(lock, request);
   if (found.is_found()) [[likely]] {
@@ -46,15 +61,32 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
     }
     return address;
   }
-  failure = fail(
-      lock,
-      {.reason = found.has_failed ? FailureReason::kDevice : FailureReason::kOutOfMemory,
-       .status = found.status,
-       .asked_bytes = size_bytes,
-       .rounded_bytes = request.rounded,
-       .segment_bytes = request.rounded,
-       .stream = stream});
+  failure = fail(lock,
+                 {.reason = found.has_failed ? FailureReason::kDevice : FailureReason::kOutOfMemory,
+                  .status = found.status,
+                  .asked_bytes = size_bytes,
+                  .rounded_bytes = request.rounded,
+                  .segment_bytes = request.rounded,
+                  .stream = stream});
   return 0;
+}
+
+// From a slab; 0 where a private pool is meant, or there is no page for one: the arenas may still
+// have a hole.
+DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId stream) {
+  PagedState& s = *state_;
+  if (!s.scopes.empty() && s.private_pool_for(stream) != nullptr) return 0;
+  if (!arena_for(stream, internal::ArenaKind::kSlab)) return 0;
+  const AllocationContext context = current_context();
+  const DeviceAddress address = s.slabs.allocate(size_bytes, stream, context);
+  if (address == 0) return 0;
+  note_alloc({.address = address,
+              .size_bytes = internal::SlabHeap::block_bytes(size_bytes),
+              .requested_bytes = size_bytes,
+              .stream = stream,
+              .is_small = true,
+              .context = context});
+  return address;
 }
 
 DeviceResult<void> PagedAllocator::check_stream(StreamId stream) {
@@ -70,28 +102,27 @@ void PagedAllocator::prepare() {
   state_->active.prepare();
 }
 
-bool PagedAllocator::is_large(std::uint64_t rounded) const noexcept {
+internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexcept {
   const PagedOptions& options = state_->options;
   if (rounded < options.large_from_bytes) [[likely]] {
-    return false;
+    return internal::ArenaKind::kNormal;
   }
   const std::uint64_t live = static_cast<std::uint64_t>(stats_.live_bytes.current) + rounded;
-  return std::max(state_->peak_live, live) >= kLargePagesOfLive * options.large_page_bytes;
+  const bool is_small_part =
+      std::max(state_->peak_live, live) >= kLargePagesOfLive * options.large_page_bytes;
+  return is_small_part ? internal::ArenaKind::kLarge : internal::ArenaKind::kNormal;
 }
 
 // The smallest hole that is large enough, its left end.
 inline PagedAllocator::Place PagedAllocator::find_backed(const Request& request) {
-  const internal::StreamArenas& arenas = state_->arenas_of(request.stream);
-  const PageArena* const arena = is_large(request.rounded) ? arenas.large : arenas.normal;
+  const PageArena* const arena = state_->arenas_of(request.stream).of(request.kind);
   if (arena == nullptr) return {};
-  const auto at = arena->free->lower_bound(request.rounded);
-  if (at == arena->free->end()) return {};
-  Block& block = arena->free->at(at);
-  return {.block = &block, .at = block.address};
+  Block* const block = arena->free->find(request.rounded);
+  if (block == nullptr) return {};
+  return {.block = block, .at = block->address};
 }
 
-PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock,
-                                            const Request& request) {
+PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const Request& request) {
   PagedState& s = *state_;
   if (!s.scopes.empty()) [[unlikely]] {
     if (internal::PagedPool* pool = s.private_pool_for(request.stream)) {
@@ -115,6 +146,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock,
   if (s.captures > 0) return found;
   ++stats_.num_alloc_retries;
   ++stats_.num_sync_all_streams;
+  s.slabs.flush();
   wait_for_pending();
   s.store.wait_for_streams();
   release_pools();
@@ -127,9 +159,9 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock,
 PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
                                                     const Request& request) {
   PagedState& s = *state_;
-  internal::FreeIndex& free = pool.free[request.stream];
-  if (const auto at = free.lower_bound(request.rounded); at != free.end()) {
-    return {.block = &free.at(at), .at = free.at(at).address};
+  internal::FreeBins& free = pool.free[request.stream];
+  if (Block* const block = free.find(request.rounded)) {
+    return {.block = block, .at = block->address};
   }
   const std::uint64_t size =
       private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
@@ -150,34 +182,65 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
   return {};
 }
 
-PagedAllocator::Block& PagedAllocator::hand_out(const Request& request, const Place& place) {
-  PagedState& s = *state_;
-  internal::FreeIndex& free = *place.block->index;
-  free.prepare(2);
+// The block at a place, out of the free ones.
+inline PagedAllocator::Block& PagedAllocator::take(const Request& request, const Place& place) {
+  internal::PageStore& store = state_->store;
   Block* block = place.block;
-  const auto at = free.find(*block);
-  if (place.at > block->address) {  // only behind a search: the front stays free
-    Block& front = s.store.cut_front(*block, place.at - block->address);
-    free.replace(at, front);
-    if (block->size > request.rounded) {
-      Block& middle = s.store.cut_front(*block, request.rounded);
-      free.insert(*block);
-      block = &middle;
-    }
-  } else if (block->size > request.rounded) {
-    Block& front = s.store.cut_front(*block, request.rounded);
-    free.replace(at, *block);
+  internal::FreeBins& free = *block->arena->free;
+  free.erase(*block);
+  if (place.at > block->address) [[unlikely]] {  // behind a search: the front stays free
+    free.insert(store.cut_front(*block, place.at - block->address));
+  }
+  if (block->size > request.rounded) {
+    Block& front = store.cut_front(*block, request.rounded);
+    free.insert(*block);
     block = &front;
-  } else {
-    free.erase(at);
   }
   block->is_allocated = true;
-  block->requested = request.asked;
-  block->context = current_context();
-  s.active.insert(block->address, block);
-  note_alloc(note_of(*block));
-  if (device_.tracks_blocks()) device_.block_allocated(block->address, block->size, block->stream);
   return *block;
+}
+
+PagedAllocator::Block& PagedAllocator::hand_out(const Request& request, const Place& place) {
+  Block& block = take(request, place);
+  block.requested = request.asked;
+  block.context = current_context();
+  state_->active.insert(block.address, &block);
+  note_alloc(note_of(block));
+  if (device_.tracks_blocks()) device_.block_allocated(block.address, block.size, block.stream);
+  return block;
+}
+
+// --- Pages for slabs -----------------------------------------------------------------------------
+
+DeviceAddress PagedAllocator::take_slab_page(StreamId stream) {
+  PagedState& s = *state_;
+  const Request request{.asked = internal::kSlabPageBytes,
+                        .rounded = internal::kSlabPageBytes,
+                        .stream = stream,
+                        .kind = internal::ArenaKind::kSlab};
+  s.blocks.prepare(2);
+  s.slab_pages.prepare();
+  Place found = find_backed(request);
+  if (!found.is_found()) found = stitch(request);
+  if (!found.is_found()) return 0;
+  Block& block = take(request, found);
+  s.slab_pages.insert(block.address, &block);
+  // The page counts as the small pool's while slabs are in it.
+  stats_.reserved_bytes.small_pool.move(internal::kSlabPageBytes);
+  stats_.reserved_bytes.large_pool.current -= internal::kSlabPageBytes;
+  note_growth();
+  return block.address;
+}
+
+void PagedAllocator::give_slab_page(DeviceAddress page) noexcept {
+  PagedState& s = *state_;
+  Block& block = *s.slab_pages.find(page);
+  s.slab_pages.erase(page);
+  stats_.reserved_bytes.small_pool.current -= internal::kSlabPageBytes;
+  stats_.reserved_bytes.large_pool.move(internal::kSlabPageBytes);
+  block.is_allocated = false;
+  block.gc_base = s.store.tick();
+  s.store.file_free(block);
 }
 
 }  // namespace headroom::memory

@@ -22,8 +22,11 @@ bool precedes_address(const Block* block, DeviceAddress address) noexcept {
 
 }  // namespace
 
-void PageStore::set_page_sizes(std::uint64_t small_bytes, std::uint64_t large_bytes) {
+void PageStore::set_page_sizes(std::uint64_t small_bytes,
+                               std::uint64_t large_bytes,
+                               std::uint64_t slab_bytes) {
   small_.page_bytes = small_bytes;
+  slab_.page_bytes = slab_bytes;
   large_.page_bytes = large_bytes;
   large_.span = large_bytes / small_bytes;
 }
@@ -49,14 +52,13 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   arena.kind = kind;
   arena.base = range->base;
   arena.size = range->size;
-  arena.slot_bytes = small_.page_bytes;
+  arena.slot_bytes = kind == ArenaKind::kSlab ? slab_.page_bytes : small_.page_bytes;
   arena.clock = &clock;
   arena.free = &arena.own_free;
   Block& all = blocks_.take();
   all.address = arena.base;
   all.size = arena.size;
   all.stream = stream;
-  all.index = arena.free;
   all.arena = &arena;
   all.is_mapped = false;
   arena.first = &all;
@@ -78,14 +80,21 @@ DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
   }
 }
 
-// All slab pages lie in one region, so that an address tells whether it is of a slab.
+// All slab pages lie in one region, so that an address tells whether it is of a slab. Where
+// addresses are short, each stream gets fewer of them.
 DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
-  const std::uint64_t size = slab_range_bytes();
-  if (slab_region_ == 0) {
+  const std::uint64_t page = slab_.page_bytes;
+  std::uint64_t size = round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), page);
+  while (slab_region_.size == 0) {
     const auto base = device_.reserve_addresses(kSlabStreams * size);
-    if (!base) return Unexpected(base.error());
-    slab_region_ = *base;
+    if (base) {
+      slab_region_ = {.base = *base, .size = kSlabStreams * size};
+    } else if (size == page) {
+      return Unexpected(base.error());
+    }
+    if (!base) size = std::max(round_down(size / 4, page), page);
   }
+  size = slab_region_.size / kSlabStreams;
   if (slab_arenas_ == kSlabStreams) {
     return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
                                            .call = "reserve_addresses",
@@ -93,20 +102,15 @@ DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
                                            .found = slab_arenas_ + 1,
                                            .bound = kSlabStreams});
   }
-  return AddressRange{.base = slab_region_ + slab_arenas_++ * size, .size = size};
-}
-
-std::uint64_t PageStore::slab_range_bytes() const noexcept {
-  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), small_.page_bytes);
+  return AddressRange{.base = slab_region_.base + slab_arenas_++ * size, .size = size};
 }
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
                                                       PoolId pool,
-                                                      FreeIndex& free,
+                                                      FreeBins& free,
                                                       std::uint64_t size_bytes) {
   StreamClock& clock = clock_of(stream);
   blocks_.prepare(1);
-  free.prepare(1);
   stray_reservations_.reserve(stray_reservations_.size() + 1);
   PageArena& arena = arenas_.emplace_back();
   arena.kind = ArenaKind::kPrivate;
@@ -139,7 +143,6 @@ DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,
   all.address = arena.base;
   all.size = size_bytes;
   all.stream = stream;
-  all.index = &free;
   all.arena = &arena;
   all.gc_base = clock_;
   arena.first = &all;
@@ -208,24 +211,18 @@ bool is_free_and_backed(const Block* block) noexcept {
 }  // namespace
 
 void PageStore::file_free(Block& block) noexcept {
-  FreeIndex& free = *block.index;
+  FreeBins& free = *block.arena->free;
   Block* result = &block;
-  FreePosition place = free.end();
   if (is_free_and_backed(block.next)) {
-    place = free.find(*block.next);
+    free.erase(*block.next);
     absorb_next(blocks_, block);
   }
   if (is_free_and_backed(block.prev)) {
-    if (place != free.end()) free.erase(place);
     result = block.prev;
-    place = free.find(*result);
+    free.erase(*result);
     absorb_next(blocks_, *result);
   }
-  if (place != free.end()) {
-    free.replace(place, *result);
-  } else {
-    free.insert(*result);
-  }
+  free.insert(*result);
 }
 
 // Part of a free block has lost its pages. Its neighbours keep theirs.
@@ -260,8 +257,8 @@ void PageStore::unback(Block& cover, PageArena& arena, SlotRange range) noexcept
 Block& PageStore::arrive(PageArena& arena, SlotRange range) noexcept {
   const DeviceAddress begin = arena.address_of(range.first);
   const DeviceAddress end = arena.address_of(range.last);
-  auto at = std::lower_bound(
-      arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
+  auto at =
+      std::lower_bound(arena.unbacked.begin(), arena.unbacked.end(), begin + 1, precedes_address);
   Block* around = *--at;
   HEADROOM_ASSERT(around->address <= begin && around->address + around->size >= end,
                   "pages arrive where addresses are backed");

@@ -9,9 +9,9 @@ namespace headroom::memory {
 
 using internal::Page;
 using internal::PageClass;
+using internal::PagedState;
 using internal::PagePlace;
 using internal::PageSlot;
-using internal::PagedState;
 using internal::SlotRange;
 
 namespace {
@@ -42,7 +42,7 @@ std::uint64_t whole_page_bytes(const internal::Block& block) {
 
 std::uint64_t loose_bytes(const internal::PageStore& store) noexcept {
   std::uint64_t bytes = 0;
-  for (const PageClass* pages : {&store.small_pages(), &store.large_pages()}) {
+  for (const PageClass* pages : store.classes()) {
     bytes += pages->loose.size() * pages->page_bytes;
   }
   return bytes;
@@ -69,7 +69,26 @@ Allocator::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
           .context = block.context};
 }
 
+Allocator::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size_bytes,
+          .requested_bytes = block.requested_bytes,
+          .stream = block.stream,
+          .is_small = true,
+          .context = block.context};
+}
+
 std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address) const {
+  if (state_->slabs.owns(address)) {
+    const auto block = state_->slabs.find(address);
+    if (!block || block->is_pending) return std::nullopt;
+    return BlockInfo{.address = address,
+                     .size_bytes = block->size_bytes,
+                     .requested_bytes = block->requested_bytes,
+                     .state = BlockState::kAllocated,
+                     .category = block->context.category,
+                     .annotation = block->context.annotation};
+  }
   const Block* block = state_->active.find(address);
   if (block == nullptr || !block->is_allocated) return std::nullopt;
   return paged_info_of(*block);
@@ -90,6 +109,7 @@ Allocator::CoreAccount PagedAllocator::core_account(StreamId stream) const {
     account.largest_cached_bytes = std::max(account.largest_cached_bytes, block.size - soft);
   });
   account.cached_soft_bytes += loose_bytes(state_->store);
+  account.cached_hard_bytes += state_->slabs.page_bytes() - state_->slabs.live_bytes();
   account.largest_cached_bytes = std::max(account.largest_cached_bytes, account.cached_soft_bytes);
   return account;
 }
@@ -109,25 +129,35 @@ std::vector<Allocator::LiveBlock> PagedAllocator::live_blocks() const {
     blocks.push_back(
         {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
   });
+  state_->slabs.for_each_block([&](const internal::SlabBlock& block) {
+    if (block.is_pending) return;
+    blocks.push_back({.requested_bytes = block.requested_bytes,
+                      .size_bytes = block.size_bytes,
+                      .context = block.context});
+  });
   return blocks;
 }
 
 std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
-  std::vector<SegmentInfo> segments;
+  std::vector<SegmentInfo> segments = state_->slabs.segments();
   for (const PageArena& arena : state_->store.arenas()) {
+    const bool is_slab = arena.kind == internal::ArenaKind::kSlab;
     const Block* previous = nullptr;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
-      if (block->is_mapped) {
-        if (previous == nullptr || !previous->is_mapped) {
+      // The pages that slabs are in are segments of their own.
+      const bool is_shown = block->is_mapped && !(is_slab && block->is_allocated);
+      if (is_shown) {
+        if (previous == nullptr) {
           segments.push_back({.address = block->address,
                               .stream = arena.stream(),
                               .pool = arena.pool,
+                              .is_small = is_slab,
                               .is_expandable = true});
         }
         segments.back().size_bytes += block->size;
         segments.back().blocks.push_back(paged_info_of(*block));
       }
-      previous = block;
+      previous = is_shown ? block : nullptr;
     }
   }
   std::ranges::sort(segments, {}, &SegmentInfo::address);
@@ -138,7 +168,10 @@ std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
 
 PagedBound PagedAllocator::bound() const {
   const std::lock_guard lock(mutex_);
-  return bound_locked();
+  hold_threads();
+  const PagedBound bound = bound_locked();
+  release_threads();
+  return bound;
 }
 
 std::uint64_t PagedAllocator::live_pages_bytes() const {
@@ -153,8 +186,11 @@ PagedBound PagedAllocator::bound_locked() const {
   PagedBound bound{.reserved_bytes = reserved_bytes(),
                    .live_pages_bytes = live_pages_bytes(),
                    .unsettled_bytes = s.unsettled};
+  bound.slab_residue_bytes = s.slabs.page_bytes() - s.slabs.live_bytes();
+  bound.live_pages_bytes -= bound.slab_residue_bytes;
   const std::uint64_t allowed = std::max(s.cushion_end(), s.peak_needed);
-  bound.cushion_bytes = saturating_subtract(allowed, bound.live_pages_bytes);
+  bound.cushion_bytes =
+      saturating_subtract(allowed, bound.live_pages_bytes + bound.slab_residue_bytes);
   return bound;
 }
 
@@ -171,7 +207,7 @@ std::optional<std::string> check_arena_blocks(const internal::PageArena& arena) 
     if (block->size == 0 || block->size % kMinBlockBytes != 0) {
       return "a block's size is no multiple of 512";
     }
-    if (block->arena != &arena || block->index != arena.free) return "a block is filed wrongly";
+    if (block->arena != &arena) return "a block is filed wrongly";
     if (previous != nullptr && previous->is_mapped == block->is_mapped &&
         (!block->is_mapped || (previous->is_free() && block->is_free()))) {
       return "two free neighbours were not merged";
@@ -213,7 +249,8 @@ std::optional<std::string> check_arena_slots(const internal::PageArena& arena) {
   }
   const auto count_unbacked = [&] {
     std::size_t n = 0;
-    for (const internal::Block* b = arena.first; b != nullptr; b = b->next) n += b->is_mapped ? 0 : 1;
+    for (const internal::Block* b = arena.first; b != nullptr; b = b->next)
+      n += b->is_mapped ? 0 : 1;
     return n;
   };
   if (count_unbacked() != arena.unbacked.size()) return "an unbacked block is in no list";
@@ -225,12 +262,12 @@ std::optional<std::string> check_arena_slots(const internal::PageArena& arena) {
 std::optional<std::string> internal::PageStore::check() const {
   for (const PageArena& arena : arenas_) {
     if (auto problem = check_arena_blocks(arena)) return problem;
-    if (auto problem = arena.free->check_invariants()) return problem;
+    if (auto problem = arena.free->check()) return problem;
     if (arena.is_private()) continue;
     if (auto problem = check_arena_slots(arena)) return problem;
   }
   std::uint64_t stale = 0;
-  for (const PageClass* pages : {&small_, &large_}) {
+  for (const PageClass* pages : classes()) {
     std::uint64_t count = 0;
     for (const Page& page : pages->all) {
       if (page.handle == device::PageHandle::kNone) continue;
@@ -251,17 +288,24 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   const PagedState& s = *state_;
   if (auto problem = s.store.check()) return problem;
   std::uint64_t pages = 0;
-  for (const PageClass* c : {&s.store.small_pages(), &s.store.large_pages()}) {
+  for (const PageClass* c : s.store.classes()) {
     pages += c->count * c->page_bytes;
   }
+  if (auto problem = s.slabs.check()) return problem;
   std::uint64_t active = 0;
   std::uint64_t allocated = 0;
+  s.slabs.for_each_block([&](const internal::SlabBlock& block) {
+    active += block.size_bytes;
+    if (!block.is_pending) allocated += block.size_bytes;
+  });
   for (const PageArena& arena : s.store.arenas()) {
     if (arena.is_private()) pages += arena.size;
+    if (arena.kind == internal::ArenaKind::kSlab) continue;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
       const BlockState state = paged_state_of(*block);
       if (state == BlockState::kAllocated) allocated += block->size;
-      if (state == BlockState::kAllocated || state == BlockState::kPendingFree) active += block->size;
+      if (state == BlockState::kAllocated || state == BlockState::kPendingFree)
+        active += block->size;
     }
   }
   if (pages != reserved_bytes()) return "reserved is not the sum of the pages";

@@ -12,11 +12,17 @@ namespace headroom::memory {
 namespace internal {
 
 PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted)
-    : self(allocator), options(wanted), store(device, blocks, *this), pending(device) {
+    : self(allocator),
+      options(wanted),
+      store(device, blocks, *this),
+      slabs(device, allocator.mutex_, *this),
+      pending(device) {
   const std::uint64_t granularity = device.properties().granularity_bytes;
   options.page_bytes = round_up(options.page_bytes, granularity);
   options.large_page_bytes = round_up(options.large_page_bytes, options.page_bytes);
-  store.set_page_sizes(options.page_bytes, options.large_page_bytes);
+  store.set_page_sizes(options.page_bytes,
+                       options.large_page_bytes,
+                       round_up(internal::kSlabPageBytes, granularity));
   last_growth = std::chrono::steady_clock::now();
 }
 
@@ -54,9 +60,7 @@ void PagedState::pages_arrived(const PageArena& arena,
                      .is_small = arena.kind == ArenaKind::kSlab});
 }
 
-void PagedState::pages_left(const PageArena& arena,
-                            DeviceAddress at,
-                            std::uint64_t size) noexcept {
+void PagedState::pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept {
   self.tell_segment(Action::kSegmentUnmap,
                     {.address = at,
                      .size_bytes = size,
@@ -64,6 +68,18 @@ void PagedState::pages_left(const PageArena& arena,
                      .pool = arena.pool,
                      .is_small = arena.kind == ArenaKind::kSlab});
 }
+
+DeviceAddress PagedState::take_slab_page(StreamId stream) noexcept {
+  try {
+    return self.take_slab_page(stream);
+  } catch (...) {  // Without host memory there is no page.
+    return 0;
+  }
+}
+
+void PagedState::give_slab_page(DeviceAddress page) noexcept { self.give_slab_page(page); }
+
+void PagedState::fold_tally(const ThreadTally& tally) noexcept { self.note_threads(tally); }
 
 }  // namespace internal
 
@@ -94,11 +110,14 @@ void check_options(const device::Device& device, const PagedOptions& options) {
 PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options) : Allocator(device) {
   check_options(device, options);
   state_ = std::make_unique<PagedState>(*this, device, options);
+  const std::lock_guard lock(mutex_);
+  choose_magazines();
 }
 
 PagedAllocator::~PagedAllocator() {
   set_sink(nullptr);
   set_segment_sink(nullptr);
+  state_->slabs.close();
   try {
     const std::lock_guard lock(mutex_);
     PagedState& s = *state_;
@@ -163,6 +182,7 @@ void PagedAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
     ++found->second->use_count;
   }
   s.scopes.push_back({.id = id, .filter = std::move(filter)});
+  choose_magazines();
 }
 
 void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
@@ -170,7 +190,20 @@ void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
   if (std::erase_if(state_->scopes, [&](const auto& scope) { return scope.id == id; }) == 0) {
     throw InvalidArgument("end_allocate_to_pool: the pool is not open");
   }
+  choose_magazines();
 }
+
+// Threads may take blocks without the lock, unless somebody wants every event in order, or a
+// private pool may be meant.
+void PagedAllocator::choose_magazines() noexcept {
+  const PagedState& s = *state_;
+  state_->slabs.enable_magazines(s.options.uses_magazines && s.scopes.empty() && !has_sink());
+}
+
+void PagedAllocator::sink_changed(bool /*has_sink*/) noexcept { choose_magazines(); }
+void PagedAllocator::fold_threads() const noexcept { state_->slabs.fold_all(); }
+void PagedAllocator::hold_threads() const noexcept { state_->slabs.hold(); }
+void PagedAllocator::release_threads() const noexcept { state_->slabs.release(); }
 
 void PagedAllocator::do_release_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
@@ -187,6 +220,7 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
                                                            StreamId stream) {
   std::unique_lock lock(mutex_);
   PagedState& s = *state_;
+  s.slabs.fold_own();
   const auto device_failed = [&](const device::DeviceStatus& status) {
     return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = status}));
   };
@@ -201,23 +235,18 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
     if (!info) return device_failed(info.error());
     wanted = round_down(std::min(info->free_bytes, s.room_in_limit()), page);
   }
-  internal::StreamArenas& arenas = s.arenas_of(stream);
-  if (arenas.normal == nullptr) {
-    const auto made = s.store.arena_of(stream, internal::ArenaKind::kNormal);
-    if (!made) return device_failed(made.error());
-    arenas.normal = *made;
-  }
+  const auto arena = arena_for(stream, internal::ArenaKind::kNormal);
+  if (!arena) return device_failed(arena.error());
   const std::uint64_t before = reserved_bytes();
   device::DeviceStatus status{};
   // Without a size, as far as it goes: the device may have less than it says.
   for (std::uint64_t piece = wanted; piece >= page && reserved_bytes() - before < wanted;) {
     piece = std::min(piece, wanted - (reserved_bytes() - before));
     s.store.begin_search();
-    const auto window = internal::PageStore::fresh_window(*arenas.normal, piece);
-    const internal::Backed backed =
-        window && piece <= s.room_in_limit()
-            ? s.store.back(*arenas.normal, *window, {.creates = true})
-            : internal::Backed{};
+    const auto window = internal::PageStore::fresh_window(**arena, piece);
+    const internal::Backed backed = window && piece <= s.room_in_limit()
+                                        ? s.store.back(**arena, *window, {.creates = true})
+                                        : internal::Backed{};
     if (backed.outcome == internal::Backing::kDone) continue;
     status = backed.status;
     if (size_bytes) break;

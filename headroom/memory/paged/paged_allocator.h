@@ -28,10 +28,12 @@
 namespace headroom::memory {
 
 namespace internal {
+enum class ArenaKind : std::uint8_t;
 struct Block;
 struct PageArena;
 struct PagedPool;
 struct PagedState;
+struct SlabBlock;
 }  // namespace internal
 
 // After `after` without an allocation that needed the device, keep at most `keep_bytes` cached.
@@ -43,11 +45,11 @@ struct IdlePolicy {
 // Sizes are rounded up to the device's granularity.
 struct PagedOptions {
   std::uint64_t page_bytes = 4_MiB;         // physical handles behind blocks, ...
-  std::uint64_t large_page_bytes = 16_MiB;  // ... and behind blocks of at least
+  std::uint64_t large_page_bytes = 32_MiB;  // ... and behind blocks of at least
   std::uint64_t large_from_bytes = 128_MiB;
   // New pages are created freely while reserved is at most the peak of live bytes, times one plus
   // the fraction, plus the bytes; past that, free pages are moved first.
-  double cushion_fraction = 0.02;
+  double cushion_fraction = 0.022;
   std::uint64_t cushion_bytes = 4_MiB;
   bool uses_magazines = true;  // the per-thread caches of small blocks
   std::optional<IdlePolicy> idle{};
@@ -109,6 +111,10 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override;
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
+  void fold_threads() const noexcept override;
+  void hold_threads() const noexcept override;
+  void release_threads() const noexcept override;
+  void sink_changed(bool has_sink) noexcept override;
 
  private:
   friend struct internal::PagedState;
@@ -120,6 +126,7 @@ class PagedAllocator final : public Allocator {
     std::uint64_t asked = 0;
     std::uint64_t rounded = 0;
     StreamId stream = StreamId::kDefault;
+    internal::ArenaKind kind{};
   };
   // A place for a request: `at` in a free, backed block.
   struct Place {
@@ -134,18 +141,27 @@ class PagedAllocator final : public Allocator {
   // All of these require mutex_. Placing, in paged/allocate.cpp:
   [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
   void prepare();
-  [[nodiscard]] bool is_large(std::uint64_t rounded) const noexcept;
+  [[nodiscard]] internal::ArenaKind kind_for(std::uint64_t rounded) const noexcept;
+  [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
   [[nodiscard]] Place find_backed(const Request& request);
   [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
   [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
+  Block& take(const Request& request, const Place& place);
   Block& hand_out(const Request& request, const Place& place);
   // Backing addresses, in paged/stitch.cpp:
   [[nodiscard]] Place stitch(const Request& request);
   [[nodiscard]] Place stitch_within(const Request& request, bool in_cushion);
-  [[nodiscard]] Place overflow(const Request& request, PageArena& own, bool may_waste);
+  [[nodiscard]] Place overflow(const Request& request, PageArena* other, bool may_waste);
+  [[nodiscard]] device::DeviceResult<PageArena*> arena_for(StreamId stream,
+                                                           internal::ArenaKind kind);
+  [[nodiscard]] DeviceAddress take_slab_page(StreamId stream);
+  void give_slab_page(DeviceAddress page) noexcept;
   void note_search(std::uint64_t rounded);
   void note_growth();
   // Freeing and giving back, in paged/release.cpp:
+  device::DeviceResult<void> free_small(DeviceAddress address);
+  [[nodiscard]] Block* find_held(DeviceAddress address);
+  void choose_magazines() noexcept;
   void complete_free(Block& block);
   void process_pending();
   void wait_for_pending();
@@ -154,6 +170,7 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] bool is_pool_in_use(const internal::PagedPool& pool) const;
   void trim_when_idle();
   [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
+  [[nodiscard]] static BlockNote note_of(const internal::SlabBlock& block) noexcept;
   [[nodiscard]] std::uint64_t live_pages_bytes() const;
   [[nodiscard]] PagedBound bound_locked() const;
 

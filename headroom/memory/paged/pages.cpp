@@ -86,16 +86,17 @@ PageStore::Need PageStore::next_need(Plan& plan, SlotRange lacking, PageSupply s
     need.page = page;
     return need;
   };
-  for (PageClass* pages : {&large_, &small_}) {
+  PageClass& least = plan.arena->kind == ArenaKind::kSlab ? slab_ : small_;
+  for (PageClass* pages : {&large_, &least}) {
     if (pages == &large_ && !(wants_large && fits_large)) continue;
     if (supply.creates_in_cushion && may_create(plan, *pages, true)) return with(*pages, nullptr);
     if (Page* page = donor(plan, *pages, supply)) return with(*pages, page);
   }
-  if (supply.breaks_large && has_room(plan, lacking.first, large_.span)) {
+  if (supply.breaks_large && &least == &small_ && has_room(plan, lacking.first, large_.span)) {
     if (Page* page = donor(plan, large_, supply)) return with(large_, page);
   }
   if (supply.creates) {
-    for (PageClass* pages : {&large_, &small_}) {
+    for (PageClass* pages : {&large_, &least}) {
       if (pages == &large_ && !(wants_large && fits_large)) continue;
       if (may_create(plan, *pages, false)) return with(*pages, nullptr);
     }
@@ -120,7 +121,9 @@ bool PageStore::has_room(const Plan& plan, std::uint64_t slot, std::uint64_t spa
 
 Page* PageStore::donor(Plan& plan, PageClass& pages, PageSupply supply) {
   if (!supply.moves_own && !supply.moves_others) return nullptr;
-  std::optional<Donors>& donors = &pages == &small_ ? plan.small : plan.large;
+  std::optional<Donors>& donors = &pages == &small_   ? plan.small
+                                  : &pages == &large_ ? plan.large
+                                                      : plan.slab;
   if (!donors) donors = find_donors(*plan.arena, pages, supply);
   while (Page* page = donors->next()) {
     if (is_free(*page)) return page;  // not taken meanwhile
@@ -176,12 +179,10 @@ void PageStore::prepare_commit(Plan& plan) {
   blocks_.prepare(2 * moved + 4);
   handles_.reserve(plan.needs.size());
   for (Page* page : plan.taken) page->mapped.reserve(page->mapped.size() + 1);
-  for (PageClass* pages : {&small_, &large_}) pages->loose.reserve(pages->all.size() + to_create);
+  for (PageClass* pages : all_classes()) pages->loose.reserve(pages->all.size() + to_create);
   for (PageArena& other : arenas_) {
     if (other.is_private()) continue;
     other.unbacked.reserve(other.unbacked.size() + moved + 2);
-    // Full chunks are cut in two, and so is what they become after 32 inserts.
-    other.free->prepare(2 + other.free->size() / 64 + moved / 16);
   }
 }
 
@@ -328,7 +329,7 @@ Block& PageStore::commit(Plan& plan) noexcept {
   std::ranges::sort(all, {}, &Need::slot);
   std::erase_if(plan.taken, [](const Page* page) { return page->home.arena == nullptr; });
   leave_homes(plan.taken);
-  for (PageClass* pages : {&small_, &large_}) {
+  for (PageClass* pages : all_classes()) {
     std::erase_if(pages->loose, [&](const Page* page) { return page->mark == mark_ + 1; });
   }
   for (const Need& need : all) {
@@ -351,9 +352,8 @@ Block& PageStore::commit(Plan& plan) noexcept {
 }
 
 void PageStore::leave_homes(std::vector<Page*>& pages) noexcept {
-  std::ranges::sort(pages, {}, [](const Page* page) {
-    return page->home.arena->address_of(page->home.slot);
-  });
+  std::ranges::sort(
+      pages, {}, [](const Page* page) { return page->home.arena->address_of(page->home.slot); });
   for (std::size_t first = 0; first < pages.size();) {
     PageArena& arena = *pages[first]->home.arena;
     Block& cover = *pages[first]->cover;
@@ -377,8 +377,8 @@ void PageStore::leave_homes(std::vector<Page*>& pages) noexcept {
 bool PageStore::can_unmap_all(const Page& page) const noexcept {
   if (is_capturing_) return false;
   return std::ranges::all_of(page.mapped, [&](const PagePlace& place) {
-    const std::uint64_t since = place == page.home ? page.cover->gc_base
-                                                   : place.arena->slots[place.slot].idle_since;
+    const std::uint64_t since =
+        place == page.home ? page.cover->gc_base : place.arena->slots[place.slot].idle_since;
     return since <= place.arena->clock->done;
   });
 }
@@ -391,7 +391,6 @@ bool PageStore::release_page(Page& page) noexcept {
     try {
       blocks_.prepare(4);
       arena->unbacked.reserve(arena->unbacked.size() + 2);
-      arena->free->prepare(2);
       pages.loose.reserve(pages.loose.size() + 1);
       leaving.push_back(&page);
     } catch (...) {
@@ -452,6 +451,7 @@ std::uint64_t PageStore::release_free(std::uint64_t most_bytes) {
   if (is_capturing_) return released;
   release_some(large_, most_bytes, released);
   release_some(small_, most_bytes, released);
+  release_some(slab_, most_bytes, released);
   return released;
 }
 
@@ -475,8 +475,8 @@ bool PageStore::wait_for_streams() {
   bool is_done = true;
   for (StreamClock& clock : clocks_) {
     const auto event = device_.record_event(clock.stream);
-    bool has_passed = !event && (is_gone(event.error()) ||
-                                 event.error() == StatusCode::kUnknownHandle);
+    bool has_passed =
+        !event && (is_gone(event.error()) || event.error() == StatusCode::kUnknownHandle);
     if (event) {
       const auto waited = device_.synchronize_event(*event);
       has_passed = waited || is_gone(waited.error());
@@ -501,13 +501,12 @@ void PageStore::release_all() noexcept {
   }
   for (PageArena& arena : arenas_) {
     const bool has_any =
-        arena.is_private() || std::ranges::any_of(arena.slots, [](const PageSlot& slot) {
-          return slot.page != nullptr;
-        });
+        arena.is_private() ||
+        std::ranges::any_of(arena.slots, [](const PageSlot& slot) { return slot.page != nullptr; });
     if (has_any) (void)device_.unmap_pages(arena.base, arena.size);
     if (arena.is_private()) (void)device_.release_pages(arena.handle);
   }
-  for (PageClass* pages : {&small_, &large_}) {
+  for (PageClass* pages : all_classes()) {
     for (const Page& page : pages->all) {
       if (page.handle != PageHandle::kNone) (void)device_.release_pages(page.handle);
     }
@@ -515,7 +514,7 @@ void PageStore::release_all() noexcept {
   for (const PageArena& arena : arenas_) {
     if (arena.kind != ArenaKind::kSlab) (void)device_.release_addresses(arena.base);
   }
-  if (slab_region_ != 0) (void)device_.release_addresses(slab_region_);
+  if (slab_region_.size != 0) (void)device_.release_addresses(slab_region_.base);
   for (const DeviceAddress base : stray_reservations_) (void)device_.release_addresses(base);
 }
 

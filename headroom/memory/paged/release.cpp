@@ -12,21 +12,28 @@ using device::DeviceStatus;
 using device::StatusCode;
 using internal::PagedState;
 
+namespace {
+
+Unexpected<DeviceStatus> not_held(device::Device& device, DeviceAddress address) {
+  return Unexpected(
+      DeviceStatus{.code = StatusCode::kUnknownHandle,
+                   .call = "free",
+                   .detail = device.owns_range(address, 1)
+                                 ? "the address is not a block that is held; was it freed before?"
+                                 : "the address does not belong to this allocator's device",
+                   .found = address});
+}
+
+}  // namespace
+
 DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
-  const std::lock_guard lock(mutex_);
   PagedState& s = *state_;
+  if (s.slabs.owns(address)) return free_small(address);
+  const std::lock_guard lock(mutex_);
+  s.slabs.fold_own();
   Block* const found = s.active.find(address);
-  if (found == nullptr || !found->is_allocated) {
-    return Unexpected(
-        DeviceStatus{.code = StatusCode::kUnknownHandle,
-                     .call = "free",
-                     .detail = device_.owns_range(address, 1)
-                                   ? "the address is not a block that is held; was it freed before?"
-                                   : "the address does not belong to this allocator's device",
-                     .found = address});
-  }
+  if (found == nullptr || !found->is_allocated) return not_held(device_, address);
   Block& block = *found;
-  block.index->prepare(1);
   if (s.captures > 0) s.pending.prepare();
   block.is_allocated = false;
   note_free_requested(note_of(block));
@@ -40,10 +47,63 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   return {};
 }
 
+DeviceResult<void> PagedAllocator::free_small(DeviceAddress address) {
+  using Freed = internal::SlabHeap::Freed;
+  PagedState& s = *state_;
+  const Freed freed = s.slabs.free_cached(address);
+  if (freed == Freed::kDone) [[likely]] {
+    return {};
+  }
+  if (freed == Freed::kUnknown) return not_held(device_, address);
+  const std::lock_guard lock(mutex_);
+  s.slabs.fold_own();
+  Block* const uses = s.slab_uses.find(address);
+  if (uses == nullptr) {
+    const auto block = s.slabs.free(address);
+    if (!block) return not_held(device_, address);
+    note_free_requested(note_of(*block));
+    note_free_completed(note_of(*block));
+    return {};
+  }
+  if (s.captures > 0) s.pending.prepare();
+  const auto block = s.slabs.mark_pending(address);
+  if (!block) return not_held(device_, address);
+  note_free_requested(note_of(*block));
+  if (s.captures > 0) {
+    s.pending.defer(*uses);
+  } else {
+    s.pending.add(*uses, [this](Block& done) { complete_free(done); });
+  }
+  return {};
+}
+
+// The block of an address that is held; of a slab block, what is known of its other streams.
+PagedAllocator::Block* PagedAllocator::find_held(DeviceAddress address) {
+  PagedState& s = *state_;
+  if (!s.slabs.owns(address)) {
+    Block* const block = s.active.find(address);
+    return block != nullptr && block->is_allocated ? block : nullptr;
+  }
+  const auto block = s.slabs.find(address);
+  if (!block || block->is_pending) return nullptr;
+  if (Block* known = s.slab_uses.find(address)) return known;
+  s.blocks.prepare(1);
+  s.slab_uses.prepare();
+  if (!s.slabs.mark_used_elsewhere(address)) return nullptr;
+  Block& uses = s.blocks.take();
+  uses.address = address;
+  uses.size = block->size_bytes;
+  uses.stream = block->stream;
+  uses.arena = nullptr;
+  s.slab_uses.insert(address, &uses);
+  return &uses;
+}
+
 DeviceResult<void> PagedAllocator::do_record_stream(DeviceAddress address, StreamId stream) {
   const std::lock_guard lock(mutex_);
-  Block* const found = state_->active.find(address);
-  if (found == nullptr || !found->is_allocated) {
+  state_->slabs.fold_own();
+  Block* const found = find_held(address);
+  if (found == nullptr) {
     return Unexpected(DeviceStatus{.code = StatusCode::kUnknownHandle,
                                    .call = "record_stream",
                                    .detail = "the address is not a block that is held",
@@ -56,10 +116,16 @@ DeviceResult<void> PagedAllocator::do_record_stream(DeviceAddress address, Strea
   return {};
 }
 
-inline void PagedAllocator::complete_free(Block& block) {
+void PagedAllocator::complete_free(Block& block) {
   PagedState& s = *state_;
+  if (block.arena == nullptr) {  // stands for a slab block
+    const auto freed = s.slabs.complete(block.address);
+    s.slab_uses.erase(block.address);
+    s.blocks.give_back(block);
+    if (freed) note_free_completed(note_of(*freed));
+    return;
+  }
   const BlockNote note = note_of(block);
-  block.index->prepare(1);
   if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
   s.active.erase(block.address);
   block.requested = 0;
@@ -85,6 +151,7 @@ void PagedAllocator::wait_for_pending() {
 
 void PagedAllocator::do_process_events() {
   const std::lock_guard lock(mutex_);
+  state_->slabs.fold_own();
   process_pending();
   trim_when_idle();
 }
@@ -105,7 +172,9 @@ std::uint64_t PagedAllocator::do_trim(std::uint64_t keep_bytes) {
 std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   PagedState& s = *state_;
   if (s.captures > 0) return 0;
+  s.slabs.fold_own();
   const std::uint64_t before = reserved_bytes();
+  s.slabs.flush();
   wait_for_pending();
   s.store.wait_for_streams();
   release_pools();

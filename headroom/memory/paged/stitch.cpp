@@ -1,8 +1,6 @@
 // When no hole that is backed is large enough: which pages to create or move, rung by rung, the
 // cheapest first.
 #include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "headroom/memory/internal/paged_state.h"
 
@@ -10,15 +8,13 @@ namespace headroom::memory {
 
 using internal::Backed;
 using internal::Backing;
+using internal::PagedState;
 using internal::PageSupply;
 using internal::PageWindow;
-using internal::PagedState;
 
 namespace {
 
-// How much of the pages it takes a small block may leave unused in an arena of larger pages.
-constexpr double kMostOverflow = 0;
-// And how many holes are looked at for one that is as good.
+// How many holes of the other arena are looked at for one that is as good as can be.
 constexpr int kOverflowLooks = 64;
 
 // Stale mappings that are kept at most; past it they are unmapped, as far as nobody uses them.
@@ -56,25 +52,43 @@ void PagedAllocator::note_growth() {
 }
 
 PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
-  trim_when_idle();
+  // Slabs must not be emptied while they ask for a page.
+  if (request.kind != internal::ArenaKind::kSlab) trim_when_idle();
   note_search(request.rounded);
   Place found = stitch_within(request, /*in_cushion=*/true);
   if (found.is_found() || found.has_failed) return found;
   return stitch_within(request, /*in_cushion=*/false);
 }
 
+device::DeviceResult<PagedAllocator::PageArena*> PagedAllocator::arena_for(
+    StreamId stream, internal::ArenaKind kind) {
+  PagedState& s = *state_;
+  PageArena*& arena = s.arenas_of(stream).of(kind);
+  if (arena != nullptr) return arena;
+  const auto made = s.store.arena_of(stream, kind);
+  if (!made) return made;
+  arena = *made;
+  if (kind == internal::ArenaKind::kSlab && !s.slabs.has_region()) {
+    const auto region = s.store.slab_region();
+    s.slabs.set_region(region.base, region.size);
+  }
+  return arena;
+}
+
 PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool in_cushion) {
   PagedState& s = *state_;
-  internal::StreamArenas& arenas = s.arenas_of(request.stream);
-  for (auto [arena, kind] : {std::pair{&arenas.normal, internal::ArenaKind::kNormal},
-                             {&arenas.large, internal::ArenaKind::kLarge}}) {
-    if (*arena != nullptr) continue;
-    const auto made = s.store.arena_of(request.stream, kind);
-    if (!made) return {.status = made.error(), .has_failed = !internal::is_shortage(made.error())};
-    *arena = *made;
+  using internal::ArenaKind;
+  const auto own_arena = arena_for(request.stream, request.kind);
+  if (!own_arena) {
+    return {.status = own_arena.error(), .has_failed = !internal::is_shortage(own_arena.error())};
   }
-  PageArena& own = is_large(request.rounded) ? *arenas.large : *arenas.normal;
-  PageArena& other = &own == arenas.large ? *arenas.normal : *arenas.large;
+  PageArena& own = **own_arena;
+  // Where blocks may go that find no room in their own arena; slabs keep to theirs.
+  PageArena* other = nullptr;
+  if (request.kind != ArenaKind::kSlab) {
+    other = s.arenas_of(request.stream)
+                .of(request.kind == ArenaKind::kLarge ? ArenaKind::kNormal : ArenaKind::kLarge);
+  }
   if (s.store.stale_slots() > kMostStale) s.store.retire(kMostStale / 2);
   s.store.begin_search();
 
@@ -102,7 +116,7 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
   // Past the cushion, pages are created only for what moving leaves open.
   Place found;
   if (in_cushion) found = attempt(own, kCreate);
-  if (!found.is_found()) found = overflow(request, own, /*may_waste=*/false);
+  if (!found.is_found()) found = overflow(request, other, /*may_waste=*/false);
   if (!found.is_found() && in_cushion) found = attempt(own, kOwn);
   if (!found.is_found()) found = attempt(own, in_cushion ? kAll : kAny);
   if (!found.is_found() && missing > 0 && s.store.make_room(missing, in_cushion)) {
@@ -113,36 +127,31 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
     s.store.begin_search();
     found = attempt(own, kAny);
   }
-  if (!found.is_found()) found = overflow(request, own, /*may_waste=*/true);
-  if (!found.is_found()) found = attempt(other, kAny);
+  if (!found.is_found()) found = overflow(request, other, /*may_waste=*/true);
+  if (!found.is_found() && other != nullptr) found = attempt(*other, kAny);
   return found.is_found() ? found : failed;
 }
 
-// A hole of the other arena. Small blocks in large pages keep those from moving, so at first only
-// where the block fills what it touches.
+// A hole of the other arena. A small block in a large page keeps it from moving, so at first only
+// where that page holds something already.
 PagedAllocator::Place PagedAllocator::overflow(const Request& request,
-                                               PageArena& own,
+                                               PageArena* other,
                                                bool may_waste) {
-  const internal::StreamArenas& arenas = state_->arenas_of(request.stream);
-  PageArena& other = &own == arenas.large ? *arenas.normal : *arenas.large;
-  const internal::FreeIndex& free = *other.free;
+  if (other == nullptr) return {};
   Place best;
-  double least = may_waste || other.kind == internal::ArenaKind::kNormal
-                     ? HUGE_VAL
-                     : kMostOverflow * static_cast<double>(request.rounded);
-  auto at = free.lower_bound(request.rounded);
-  for (int i = 0; i < kOverflowLooks && at != free.end(); ++i, at = free.next(at)) {
-    Block& block = free.at(at);
+  std::uint64_t least = may_waste || other->kind == internal::ArenaKind::kNormal ? UINT64_MAX : 0;
+  int looks = 0;
+  other->free->for_each_from(request.rounded, [&](Block& block) {
     const DeviceAddress end = block.address + block.size;
     for (const DeviceAddress begin : {block.address, end - request.rounded}) {
-      const auto touched = static_cast<double>(
-          internal::PageStore::bytes_touched(block, begin, begin + request.rounded));
-      if (touched >= least && best.is_found()) continue;
-      if (touched > least) continue;
+      const std::uint64_t touched =
+          internal::PageStore::bytes_touched(block, begin, begin + request.rounded);
+      if (touched > least || (touched == least && best.is_found())) continue;
       least = touched;
       best = {.block = &block, .at = begin};
     }
-  }
+    return ++looks < kOverflowLooks;
+  });
   return best;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 // What a slot of a window costs, about in microseconds of the driver. Every page that holds nothing
 // now costs a little too, so that windows which begin and end in pages in use are preferred.
-constexpr std::uint64_t kEmptyPage = 64;
+constexpr std::uint64_t kEmptyPage = 16;
 constexpr std::uint64_t kMap = 32;
 constexpr std::uint64_t kUnmapAndMap = 52;
 // Addresses never used before are endless, but each page mapped there is one more mapping to keep.
@@ -91,7 +91,7 @@ void PageStore::begin_search() {
       });
     });
   }
-  for (PageClass* pages : {&small_, &large_}) {
+  for (PageClass* pages : all_classes()) {
     for (Page* page : pages->loose) page->mark = mark_;
   }
 }
@@ -130,10 +130,8 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
     if (!run || run->end - run->begin < size_bytes) continue;
     const auto consider = [&](DeviceAddress begin) {
       if (begin < run->begin || begin > run->end - size_bytes) return;
-      const PageWindow window{.begin = begin,
-                              .end = begin + size_bytes,
-                              .run_begin = run->begin,
-                              .run_end = run->end};
+      const PageWindow window{
+          .begin = begin, .end = begin + size_bytes, .run_begin = run->begin, .run_end = run->end};
       if (const auto cost = window_cost(arena, window, best)) {
         best = *cost;
         found = window;
@@ -158,8 +156,7 @@ std::optional<PageWindow> PageStore::fresh_window(const PageArena& arena,
   const DeviceAddress begin = arena.base + arena.slots.size() * arena.slot_bytes;
   const DeviceAddress end = arena.end();
   if (end - begin < size_bytes) return std::nullopt;
-  return PageWindow{
-      .begin = begin, .end = begin + size_bytes, .run_begin = begin, .run_end = end};
+  return PageWindow{.begin = begin, .end = begin + size_bytes, .run_begin = begin, .run_end = end};
 }
 
 std::uint64_t PageStore::bytes_touched(const Block& block,

@@ -131,7 +131,7 @@ class CheckedPlayer {
     const auto decided = readings_.find(event);
     if (decided != readings_.end()) return decided->second == Reading::kForcedByHold;
     return !gives_back_in_parts_ && (is_failure || has_holds_) && !may_grow(op) &&
-           !machine_.allocator().can_serve_from_cache(op.size_bytes, program_.streams[op.stream]);
+           !machine_.caching().can_serve_from_cache(op.size_bytes, program_.streams[op.stream]);
   }
 
   [[nodiscard]] bool has_release(std::size_t last) const {
@@ -186,7 +186,7 @@ class CheckedPlayer {
   // PyTorch gives back only when it must: when neither the cache nor the device could serve, or
   // when garbage is collected. Otherwise the program asked for it.
   [[nodiscard]] Reading guess(const Op& op, std::uint32_t event) {
-    memory::CachingAllocator& allocator = machine_.allocator();
+    memory::CachingAllocator& allocator = machine_.caching();
     if (!has_release(event)) return Reading::kForced;
     const StreamId stream = program_.streams[op.stream];
     if (allocator.can_serve_from_cache(op.size_bytes, stream)) return Reading::kEmptiedByHand;
@@ -299,7 +299,7 @@ class CheckedPlayer {
     ++out_.verification.address_mismatches;
     note_first(event);
     if (out_.verification.first || how_.stop_at_mismatch) return;
-    out_.verification.first = explain_allocation(program_, event, address, machine_.allocator());
+    out_.verification.first = explain_allocation(program_, event, address, machine_.caching());
   }
 
   void finish() {

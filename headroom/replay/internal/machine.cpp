@@ -8,6 +8,7 @@
 
 namespace headroom::replay::internal {
 
+using device::Call;
 using memory::Action;
 
 namespace {
@@ -18,6 +19,15 @@ constexpr std::uint64_t kFirstPrivateStream = std::uint64_t{1} << 63U;
 
 // Where no driver puts anything.
 constexpr DeviceAddress kOutside = DeviceAddress{1} << 60U;
+
+// How many ops pass between two looks at where the streams are: some milliseconds of a program.
+constexpr std::size_t kStreamLag = 256;
+
+#ifdef HEADROOM_VALIDATE
+constexpr bool kChecksBound = true;
+#else
+constexpr bool kChecksBound = false;
+#endif
 
 StreamId private_stream(std::uint64_t hold) { return StreamId{kFirstPrivateStream + hold}; }
 
@@ -31,62 +41,89 @@ void SegmentWatch::record(const memory::Event& event) noexcept {
       keeps_events = false;
     }
   }
-  const std::uint64_t size = event.size_bytes;
-  const std::uint64_t page = event.is_small ? memory::kSmallSegmentBytes : large_page_;
-  const std::uint64_t handles = size / page;
-  double ns = 0;
-  switch (event.action) {
-    case Action::kSegmentAlloc:
-      ns = costs_.allocate_segment.price_ns(size);
+  if (counts_handles_) return;
+  const bool takes = event.action == Action::kSegmentAlloc || event.action == Action::kSegmentMap;
+  takes ? take(event.size_bytes) : give_back(event.size_bytes);
+}
+
+void SegmentWatch::take(std::uint64_t size_bytes) noexcept {
+  ++calls.device_allocs;
+  reserved += size_bytes;
+  if (reserved <= peak_reserved) return;
+  peak_reserved = reserved;
+  peak_op = op;
+}
+
+void SegmentWatch::give_back(std::uint64_t size_bytes) noexcept {
+  ++calls.device_frees;
+  reserved -= size_bytes;
+}
+
+void SegmentWatch::device_called(Call call, std::uint64_t size_bytes) noexcept {
+  const device::CallCost* cost = nullptr;
+  switch (call) {
+    case Call::kAllocateSegment:
+      cost = &costs_.allocate_segment;
       break;
-    case Action::kSegmentFree:
-      ns = costs_.free_segment.price_ns(size);
+    case Call::kFreeSegment:
+      cost = &costs_.free_segment;
       break;
-    case Action::kSegmentMap:
-      calls.handles_mapped += handles;
-      ns = static_cast<double>(handles) *
-           (costs_.create_pages.price_ns(page) + costs_.map_pages.price_ns(page));
+    case Call::kCreatePages:
+      ++calls.handles_created;
+      if (counts_handles_) take(size_bytes);
+      cost = &costs_.create_pages;
+      break;
+    case Call::kReleasePages:
+      if (counts_handles_) give_back(size_bytes);
+      cost = &costs_.release_pages;
+      break;
+    case Call::kMapPages:
+      ++calls.handles_mapped;
+      cost = &costs_.map_pages;
+      break;
+    case Call::kUnmapPages:
+      ++calls.handles_unmapped;
+      cost = &costs_.unmap_pages;
       break;
     default:
-      calls.handles_unmapped += handles;
-      ns = static_cast<double>(handles) *
-           (costs_.release_pages.price_ns(page) + costs_.unmap_pages.price_ns(page));
+      return;
   }
-  if (event.action == Action::kSegmentAlloc || event.action == Action::kSegmentMap) {
-    ++calls.device_allocs;
-    reserved += size;
-    if (reserved > peak_reserved) {
-      peak_reserved = reserved;
-      peak_op = op;
-    }
-  } else {
-    ++calls.device_frees;
-    reserved -= size;
-  }
-  calls.driver_us += ns / 1e3;
-  if (op >= half_op_) second_half_us += ns / 1e3;
+  const double us = cost->price_ns(size_bytes) / 1e3;
+  calls.driver_us += us;
+  if (op >= half_op_) second_half_us += us;
 }
 
 Machine::Machine(const Program& program, const ReplayOptions& options)
     : program_(program),
       options_(options),
-      watch_(options.config, program.ops.size() / 2),
+      watch_(program.ops.size() / 2, options.paged.has_value()),
       addresses_(program.slot_count, 0) {
   build();
   if (!program.start.segments.empty() && !restore()) {
     // A state that contradicts itself: go on without it, as with a gap in the recording.
     result_.is_start_restored = false;
+    std::ranges::fill(addresses_, 0);
     build();
   }
   before_ = allocator_->statistics();
   take_outside();
+  start_counting();
+}
+
+// What was there before the first event is there whatever the limit.
+void Machine::start_counting() {
+  if (options_.limit_bytes) {
+    allocator_->set_limit(options_.limit_bytes);
+  } else if (paged_ != nullptr && options_.config.memory_fraction != 1.0) {
+    allocator_->set_memory_fraction(options_.config.memory_fraction);
+  }
   watch_.reserved = static_cast<std::uint64_t>(before_.reserved_bytes.all.current);
   watch_.peak_reserved = watch_.reserved;
-  creates_before_ = device_->calls(device::Call::kCreatePages);
   allocator_->reset_peak_statistics();
   allocator_->reset_accumulated_statistics();
   allocator_->set_segment_sink(&watch_);
-  allocator_->set_sink(options.sink);
+  allocator_->set_sink(options_.sink);
+  device_->set_watch(&watch_);
 }
 
 // What the context, other libraries and other processes hold, as far as there is room beside us.
@@ -100,6 +137,7 @@ void Machine::take_outside() {
 }
 
 Machine::~Machine() {
+  device_->set_watch(nullptr);
   allocator_->set_sink(nullptr);
   allocator_->set_segment_sink(nullptr);
 }
@@ -111,19 +149,49 @@ void Machine::build() {
   device_ = device::MetaDevice::create({.capacity_bytes = std::max<std::uint64_t>(card, 2_MiB),
                                         .events = device::EventCompletion::kByHand,
                                         .addresses = options_.order});
-  allocator_ = std::make_unique<memory::CachingAllocator>(
-      *device_, memory::CachingOptions{.config = options_.config, .version = options_.version});
-  if (options_.limit_bytes) allocator_->set_limit(options_.limit_bytes);
+  make_allocator();
   for (const StreamId stream : program_.streams) {
     (void)device_->adopt_stream(device::to_integer(stream)).value();
   }
 }
 
-bool Machine::restore() {
+void Machine::make_allocator() {
+  if (options_.paged) {
+    auto paged = std::make_unique<memory::PagedAllocator>(*device_, *options_.paged);
+    paged_ = paged.get();
+    allocator_ = std::move(paged);
+    return;
+  }
+  auto caching = std::make_unique<memory::CachingAllocator>(
+      *device_, memory::CachingOptions{.config = options_.config, .version = options_.version});
+  caching_ = caching.get();
+  allocator_ = std::move(caching);
+}
+
+bool Machine::restore() { return paged_ != nullptr ? allocate_start() : restore_segments(); }
+
+// The blocks alone, in order of address: another allocator would have had other segments.
+bool Machine::allocate_start() {
+  std::vector<const StartSlot*> slots;
+  for (const StartSlot& start : program_.start_slots) slots.push_back(&start);
+  std::ranges::sort(slots, {}, [](const StartSlot* start) { return start->address; });
+  for (const StartSlot* start : slots) {
+    const auto block =
+        allocator_->try_allocate(start->requested_bytes, program_.streams[start->stream]);
+    if (!block) return false;
+    addresses_[start->slot] = *block;
+  }
+  for (const StartSlot* start : slots) {
+    if (start->is_pending) free_held(start->slot, start->hold);
+  }
+  return true;
+}
+
+bool Machine::restore_segments() {
   const auto layout_or = lay_out_start(program_, *device_);
   if (!layout_or) return false;
   const StartLayout& layout = *layout_or;
-  if (!allocator_->restore(layout.segments, layout.reservations)) return false;
+  if (!caching_->restore(layout.segments, layout.reservations)) return false;
   for (const StartSlot& start : program_.start_slots) {
     if (!layout.holds(start.address)) continue;  // a block that lies in no segment
     addresses_[start.slot] = start.address;
@@ -137,7 +205,7 @@ bool Machine::restore() {
 bool Machine::run(std::size_t first, std::size_t last) {
   const Op* const ops = program_.ops.data();
   const StreamId* const streams = program_.streams.data();
-  memory::CachingAllocator& allocator = *allocator_;
+  memory::Allocator& allocator = *allocator_;
   for (std::size_t i = first; i < last; ++i) {
     const Op& op = ops[i];
     watch_.op = i;
@@ -175,8 +243,37 @@ bool Machine::run(std::size_t first, std::size_t last) {
         empty_cache();
         break;
     }
+    if (paged_ != nullptr) {
+      if (i % kStreamLag == 0) let_streams_run();
+      if (kChecksBound || options_.checks_bound) check_bound();
+    }
   }
   return true;
+}
+
+// A PagedAllocator asks the program's own streams where they are. They are behind the program by
+// one look to two.
+void Machine::let_streams_run() {
+  marks_.resize(program_.streams.size(), device::EventId::kNone);
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    if (marks_[i] != device::EventId::kNone) {
+      (void)device_->complete_event(marks_[i]);
+      (void)device_->release_event(marks_[i]);
+    }
+    marks_[i] = device_->record_event(program_.streams[i]).value_or(device::EventId::kNone);
+  }
+}
+
+void Machine::check_bound() {
+  if (result_.is_bound_exceeded()) return;
+  const auto slack = [](const memory::PagedBound& bound) {
+    return bound.live_pages_bytes + bound.slab_residue_bytes + bound.cushion_bytes +
+           bound.unsettled_bytes - bound.reserved_bytes;
+  };
+  const memory::PagedBound now = paged_->bound();
+  if (!result_.bound || !now.holds() || slack(now) < slack(result_.bound->bound)) {
+    result_.bound = {.op = watch_.op, .bound = now};
+  }
 }
 
 // For this one alone: while a pool is open, frees that wait for another stream wait for its end
@@ -260,7 +357,6 @@ void Machine::finish(ReplayResult& result) {
   result_.peak_reserved_high = watch_.peak_reserved;
   result_.peak_op = watch_.peak_op;
   result_.calls = watch_.calls;
-  result_.calls.handles_created = device_->calls(device::Call::kCreatePages) - creates_before_;
   result_.driver_us_second_half = watch_.second_half_us;
   result_.retries = static_cast<std::uint64_t>(stats.num_alloc_retries - before_.num_alloc_retries);
   result_.statistics = stats;

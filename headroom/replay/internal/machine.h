@@ -9,18 +9,22 @@
 #include "headroom/device/call_costs.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/paged/paged_allocator.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 
 namespace headroom::replay::internal {
 
-// Counts and prices what is asked of the driver, and remembers when most was reserved.
-class SegmentWatch final : public memory::EventSink {
+// Counts what the allocator takes and gives back, prices what the driver is asked for, and
+// remembers when most was reserved. Memory that moves between addresses is counted by its handles:
+// its segment events say where it is seen, not that it came or went.
+class SegmentWatch final : public memory::EventSink, public device::CallWatch {
  public:
-  SegmentWatch(const memory::AllocatorConfig& config, std::size_t half_op)
-      : large_page_(config.large_segment_bytes), half_op_(half_op) {}
+  SegmentWatch(std::size_t half_op, bool counts_handles)
+      : half_op_(half_op), counts_handles_(counts_handles) {}
 
   void record(const memory::Event& event) noexcept override;
+  void device_called(device::Call call, std::uint64_t size_bytes) noexcept override;
 
   std::size_t op = 0;  // set by the machine's driver
   bool keeps_events = false;
@@ -32,9 +36,12 @@ class SegmentWatch final : public memory::EventSink {
   double second_half_us = 0;
 
  private:
+  void take(std::uint64_t size_bytes) noexcept;
+  void give_back(std::uint64_t size_bytes) noexcept;
+
   device::CallCosts costs_ = device::h200_call_costs();
-  std::uint64_t large_page_;
   std::size_t half_op_;
+  bool counts_handles_;
 };
 
 class Machine {
@@ -45,7 +52,9 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
   ~Machine();
 
-  [[nodiscard]] memory::CachingAllocator& allocator() noexcept { return *allocator_; }
+  [[nodiscard]] memory::Allocator& allocator() noexcept { return *allocator_; }
+  // Where the options name no other.
+  [[nodiscard]] memory::CachingAllocator& caching() noexcept { return *caching_; }
   [[nodiscard]] device::MetaDevice& device() noexcept { return *device_; }
   [[nodiscard]] SegmentWatch& watch() noexcept { return watch_; }
 
@@ -68,7 +77,13 @@ class Machine {
 
  private:
   void build();
+  void make_allocator();
   [[nodiscard]] bool restore();
+  [[nodiscard]] bool restore_segments();
+  [[nodiscard]] bool allocate_start();
+  void start_counting();
+  void let_streams_run();
+  void check_bound();
   void take_outside();
   [[nodiscard]] memory::AllocationResult<DeviceAddress> allocate_in_pool(const Op& op);
   void note_failure(const Op& op);
@@ -77,12 +92,14 @@ class Machine {
   const Program& program_;
   const ReplayOptions& options_;
   std::unique_ptr<device::MetaDevice> device_;
-  std::unique_ptr<memory::CachingAllocator> allocator_;
+  std::unique_ptr<memory::Allocator> allocator_;
+  memory::CachingAllocator* caching_ = nullptr;  // of the two, the one it is
+  memory::PagedAllocator* paged_ = nullptr;
   SegmentWatch watch_;
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
   bool was_refused_place_ = false;
-  memory::Statistics before_{};  // what the start state counted
-  std::uint64_t creates_before_ = 0;
+  memory::Statistics before_{};           // what the start state counted
+  std::vector<device::EventId> marks_{};  // by stream: where it was at the last look
   ReplayResult result_{};
 };
 

@@ -19,12 +19,12 @@ struct MetaWorld {
   explicit MetaWorld(const PlanOptions& options)
       : device(device::MetaDevice::create(
             {.capacity_bytes = kPlanCapacity, .profile = device::cpu_profile()})),
-        allocator(*device, {.config = parse_settings(options.settings)}) {
-    allocator.set_limit(options.limit_bytes);
+        allocator(memory::make_allocator(*device, parse_settings(options.settings))) {
+    allocator->set_limit(options.limit_bytes);
   }
 
   std::unique_ptr<device::MetaDevice> device;
-  memory::CachingAllocator allocator;
+  std::unique_ptr<memory::Allocator> allocator;
 };
 
 // Which change of the memory came in which phase.
@@ -167,12 +167,12 @@ RunNumbers quick_run(const StepConfig& config, const PlanOptions& options) {
   MetaWorld world(options);
   RunNumbers out;
   try {
-    StepRunner runner(config, world.allocator);
+    StepRunner runner(config, *world.allocator);
     for (int i = 0; i < options.steps; ++i) (void)runner.step();
   } catch (const memory::OutOfMemory& error) {
     out.shortage = error.what();
   }
-  const memory::Statistics statistics = world.allocator.statistics();
+  const memory::Statistics statistics = world.allocator->statistics();
   out.peak_allocated = static_cast<std::uint64_t>(statistics.allocated_bytes.all.peak);
   out.peak_reserved = static_cast<std::uint64_t>(statistics.reserved_bytes.all.peak);
   return out;
@@ -181,16 +181,16 @@ RunNumbers quick_run(const StepConfig& config, const PlanOptions& options) {
 Plan full_run(const StepConfig& config, const PlanOptions& options) {
   MetaWorld world(options);
   CountingTape tape;
-  Meter meter(world.allocator, true);
+  Meter meter(*world.allocator, true);
   const PhaseLog phases(meter);
-  StepRunner runner(config, world.allocator);
+  StepRunner runner(config, *world.allocator);
   std::size_t begin = 0;
   for (int i = 0; i < options.steps; ++i) {
     begin = meter.log().size();
     tape.reset();
     (void)runner.step();
   }
-  const memory::Statistics statistics = world.allocator.statistics();
+  const memory::Statistics statistics = world.allocator->statistics();
   Plan out{.config = runner.config(),
            .parameters = runner.model().num_parameters(),
            .peak_allocated = static_cast<std::uint64_t>(statistics.allocated_bytes.all.peak),

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "headroom/device/meta/meta_device.h"
-#include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/train/plan.h"
 
 namespace headroom::train::internal {

@@ -1,0 +1,196 @@
+#include "headroom/memory/allocator_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "headroom/base/env.h"
+#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/internal/config_numbers.h"
+#include "headroom/memory/internal/config_tokens.h"
+
+namespace headroom::memory {
+namespace {
+
+using internal::quoted;
+
+constexpr const char* kChoiceVariable = "HEADROOM_ALLOC_CONF";
+constexpr std::string_view kPagedBackend = "paged";
+constexpr std::string_view kPagedKeys =
+    "page_mb, large_page_mb, large_from_mb, cushion, cushion_mb and magazines";
+constexpr std::uint64_t kMostMebibytes = 1 << 20;  // 1 TiB
+
+std::string_view without_spaces(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\n\v\f\r";
+  const std::size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+// `key:value` or `key=value`; the value is empty where there is neither.
+struct SettingText {
+  std::string_view key{};
+  std::string_view value{};
+  std::string_view text{};  // as it was written
+};
+
+std::vector<SettingText> split_settings(std::string_view text) {
+  std::vector<SettingText> out;
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    const std::string_view part = without_spaces(text.substr(0, comma));
+    const std::size_t sign = part.find_first_of(":=");
+    if (!part.empty()) {
+      out.push_back({.key = without_spaces(part.substr(0, sign)),
+                     .value = sign == std::string_view::npos
+                                  ? std::string_view{}
+                                  : without_spaces(part.substr(sign + 1)),
+                     .text = part});
+    }
+    if (comma == std::string_view::npos) return out;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string refusal(const SettingText& setting, std::string_view allowed) {
+  return std::string(setting.key) + ": found " + quoted(setting.value) + ", allowed is " +
+         std::string(allowed);
+}
+
+using Refusal = std::optional<std::string>;
+
+Refusal read_mebibytes(const SettingText& setting, std::uint64_t least, std::uint64_t& out) {
+  const auto count = internal::read_whole(setting.value);
+  if (!count || *count < least || *count > kMostMebibytes) {
+    return refusal(setting,
+                   "a whole number from " + std::to_string(least) + " to " +
+                       std::to_string(kMostMebibytes) + " (MiB)");
+  }
+  out = *count * 1_MiB;
+  return std::nullopt;
+}
+
+Refusal read_cushion(const SettingText& setting, double& out) {
+  const auto share = internal::read_real(setting.value);
+  if (!share || *share < 0 || *share > 10) return refusal(setting, "a fraction from 0 to 10");
+  out = *share;
+  return std::nullopt;
+}
+
+Refusal read_magazines(const SettingText& setting, bool& out) {
+  if (setting.value != "0" && setting.value != "1") return refusal(setting, "0 or 1");
+  out = setting.value == "1";
+  return std::nullopt;
+}
+
+Refusal apply_paged(const SettingText& setting, PagedOptions& out) {
+  if (setting.key == "page_mb") return read_mebibytes(setting, 1, out.page_bytes);
+  if (setting.key == "large_page_mb") return read_mebibytes(setting, 1, out.large_page_bytes);
+  if (setting.key == "large_from_mb") return read_mebibytes(setting, 1, out.large_from_bytes);
+  if (setting.key == "cushion") return read_cushion(setting, out.cushion_fraction);
+  if (setting.key == "cushion_mb") return read_mebibytes(setting, 0, out.cushion_bytes);
+  if (setting.key == "magazines") return read_magazines(setting, out.uses_magazines);
+  return "paged has no setting " + quoted(setting.key) + "; there are " + std::string(kPagedKeys);
+}
+
+Result<PagedOptions, std::string> read_paged(const std::vector<SettingText>& settings) {
+  PagedOptions out;
+  for (auto at = settings.begin(); at != settings.end(); ++at) {
+    if (std::any_of(settings.begin(), at, [&](const auto& s) { return s.key == at->key; })) {
+      return Unexpected(std::string(at->key) + " is there twice");
+    }
+    if (Refusal complaint = apply_paged(*at, out)) return Unexpected(*std::move(complaint));
+  }
+  if (out.large_page_bytes < out.page_bytes) {
+    return Unexpected("large_page_mb: " + format_bytes(out.large_page_bytes) +
+                      " is less than page_mb, " + format_bytes(out.page_bytes));
+  }
+  return out;
+}
+
+bool is_paged_backend(const SettingText& setting) {
+  return setting.key == "backend" && setting.value == kPagedBackend;
+}
+
+bool is_unknown_backend(const SettingText& setting) {
+  return setting.key == "backend" && setting.value != "native" &&
+         setting.value != "cudaMallocAsync";
+}
+
+// What the shell or the pinned memory takes, whichever the core.
+bool is_common(const SettingText& setting) {
+  return setting.key == "per_process_memory_fraction" || setting.key.starts_with("pinned_");
+}
+
+Result<AllocatorChoice, std::string> read_paged_choice(std::string_view text,
+                                                       const std::vector<SettingText>& settings,
+                                                       const AllocatorConfig& base) {
+  std::vector<SettingText> own;
+  std::string common;
+  for (const SettingText& setting : settings) {
+    if (is_paged_backend(setting)) continue;
+    if (!is_common(setting)) {
+      own.push_back(setting);
+      continue;
+    }
+    if (!common.empty()) common += ',';
+    common += setting.text;
+  }
+  const auto paged = read_paged(own);
+  if (!paged) return Unexpected("backend:paged: " + paged.error());
+  auto parsed = parse_config(common, {.base = base});
+  if (!parsed) return Unexpected(parsed.error());
+  parsed->config.backend = kPagedBackend;
+  parsed->config.text = text;
+  return AllocatorChoice{.config = std::move(parsed->config),
+                         .paged = *paged,
+                         .warnings = std::move(parsed->warnings)};
+}
+
+}  // namespace
+
+Result<PagedOptions, std::string> parse_paged_options(std::string_view text) {
+  return read_paged(split_settings(text));
+}
+
+Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
+                                                  const AllocatorConfig& base) {
+  const std::vector<SettingText> settings = split_settings(text);
+  if (std::ranges::any_of(settings, is_paged_backend)) {
+    return read_paged_choice(text, settings, base);
+  }
+  const auto unknown = std::ranges::find_if(settings, is_unknown_backend);
+  if (unknown != settings.end()) {
+    return Unexpected(refusal(*unknown, "native, cudaMallocAsync or paged"));
+  }
+  auto parsed = parse_config(text, {.base = base});
+  if (!parsed) return Unexpected(parsed.error());
+  return AllocatorChoice{.config = std::move(parsed->config),
+                         .warnings = std::move(parsed->warnings)};
+}
+
+Result<AllocatorChoice, std::string> choice_from_environment() {
+  const auto own = env_string(kChoiceVariable);
+  if (own && std::ranges::any_of(split_settings(*own), is_paged_backend)) {
+    auto choice = parse_choice(*own);
+    if (!choice) return Unexpected(std::string(kChoiceVariable) + ": " + choice.error());
+    return choice;
+  }
+  auto parsed = config_from_environment();
+  if (!parsed) return Unexpected(parsed.error());
+  return AllocatorChoice{.config = std::move(parsed->config),
+                         .warnings = std::move(parsed->warnings)};
+}
+
+std::unique_ptr<Allocator> make_allocator(device::Device& device, const AllocatorChoice& choice) {
+  if (!choice.paged) {
+    return std::make_unique<CachingAllocator>(device, CachingOptions{.config = choice.config});
+  }
+  auto allocator = std::make_unique<PagedAllocator>(device, *choice.paged);
+  if (choice.config.memory_fraction != 1.0) {
+    allocator->set_memory_fraction(choice.config.memory_fraction);
+  }
+  return allocator;
+}
+
+}  // namespace headroom::memory

@@ -1,0 +1,50 @@
+// Which allocator, with which settings, as one line of text:
+//
+//   ""                                       CachingAllocator, factory settings
+//   "expandable_segments:True"               CachingAllocator, as PYTORCH_CUDA_ALLOC_CONF
+//   "backend:paged"                          PagedAllocator
+//   "backend:paged,page_mb:2,cushion:0.01"   with settings of its own
+//
+//   auto choice = parse_choice("backend:paged");
+//   if (!choice) complain(choice.error());
+//   const auto allocator = make_allocator(device, *choice);
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headroom/base/result.h"
+#include "headroom/memory/allocator.h"
+#include "headroom/memory/config.h"
+#include "headroom/memory/paged/paged_allocator.h"
+
+namespace headroom::memory {
+
+struct AllocatorChoice {
+  AllocatorConfig config{};
+  // A PagedAllocator: of `config` only memory_fraction and `pinned` then matter.
+  std::optional<PagedOptions> paged{};
+  std::vector<std::string> warnings{};
+};
+
+// Strictly. The error says what is wrong, and what there is. `base` is what the text changes.
+[[nodiscard]] Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
+                                                                const AllocatorConfig& base = {});
+
+// The settings of a PagedAllocator alone, each `key:value` or `key=value`:
+//   page_mb, large_page_mb, large_from_mb   the sizes of PagedOptions, in MiB
+//   cushion, cushion_mb                     a fraction of the peak, and MiB
+//   magazines                               0 or 1
+[[nodiscard]] Result<PagedOptions, std::string> parse_paged_options(std::string_view text);
+
+// HEADROOM_ALLOC_CONF in full; else as config_from_environment().
+[[nodiscard]] Result<AllocatorChoice, std::string> choice_from_environment();
+
+// Throws InvalidArgument as the allocators' constructors do.
+[[nodiscard]] std::unique_ptr<Allocator> make_allocator(device::Device& device,
+                                                        const AllocatorChoice& choice);
+
+}  // namespace headroom::memory

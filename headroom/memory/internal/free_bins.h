@@ -1,0 +1,150 @@
+// FreeBins: the free blocks of an arena, by size, in bins that are chained through the blocks.
+//
+// Sizes below 32 KiB have a bin each; above, every power of two has 32, so that blocks of one bin
+// differ by 3 % at most. A bitmap says which bins are not empty. Filing and taking out a block take
+// no search, no memory and no call; a request looks at a few blocks of its own bin, and then takes
+// the best of the first few in the next bin that has any, where all are large enough.
+//
+//   bins     ...| 96 KiB |      | 102 KiB |           a request for 100 KiB looks at the blocks of
+//   bitmap        1        0      1                   its bin [99, 102) KiB, then at the next 1
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "headroom/memory/internal/block.h"
+#include "headroom/memory/types.h"
+
+namespace headroom::memory::internal {
+
+class FreeBins {
+ public:
+  FreeBins() = default;
+  FreeBins(const FreeBins&) = delete;
+  FreeBins& operator=(const FreeBins&) = delete;
+
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+
+  void insert(Block& block) noexcept {
+    const std::size_t bin = bin_of(block.size);
+    Block*& head = heads_[bin];
+    block.next_free = head;
+    block.prev_free = nullptr;
+    if (head != nullptr) head->prev_free = &block;
+    head = &block;
+    words_[bin / 64] |= bit(bin);
+    summary_ |= std::uint64_t{1} << (bin / 64);
+    ++count_;
+  }
+
+  // The size it was filed with is the size it has.
+  void erase(Block& block) noexcept {
+    if (block.next_free != nullptr) block.next_free->prev_free = block.prev_free;
+    --count_;
+    if (block.prev_free != nullptr) {
+      block.prev_free->next_free = block.next_free;
+      return;
+    }
+    const std::size_t bin = bin_of(block.size);
+    heads_[bin] = block.next_free;
+    if (heads_[bin] != nullptr) return;
+    words_[bin / 64] &= ~bit(bin);
+    if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
+  }
+
+  // About the smallest block of at least this size, of equal ones the lowest; null when none is.
+  [[nodiscard]] Block* find(std::uint64_t size) const noexcept {
+    const std::size_t bin = bin_of(size);
+    if (Block* block = best_of(heads_[bin], size)) return block;
+    const std::size_t next = next_bin(bin + 1);
+    return next == kBins ? nullptr : best_of(heads_[next], size);
+  }
+
+  // Calls function(block) for blocks of at least this size, smaller bins first, until it says no.
+  template <class Function>
+  void for_each_from(std::uint64_t size, Function&& function) const {
+    for (std::size_t bin = next_bin(bin_of(size)); bin < kBins; bin = next_bin(bin + 1)) {
+      for (Block* block = heads_[bin]; block != nullptr; block = block->next_free) {
+        if (block->size >= size && !function(*block)) return;
+      }
+    }
+  }
+  template <class Function>
+  void for_each(Function&& function) const {
+    for (std::size_t bin = next_bin(0); bin < kBins; bin = next_bin(bin + 1)) {
+      for (Block* block = heads_[bin]; block != nullptr; block = block->next_free) function(*block);
+    }
+  }
+
+  [[nodiscard]] std::optional<std::string> check() const {
+    std::size_t count = 0;
+    for (std::size_t bin = 0; bin < kBins; ++bin) {
+      const bool is_marked = (words_[bin / 64] & bit(bin)) != 0;
+      if (is_marked != (heads_[bin] != nullptr)) return "a bin is marked wrongly";
+      const Block* previous = nullptr;
+      for (const Block* block = heads_[bin]; block != nullptr; block = block->next_free) {
+        if (bin_of(block->size) != bin) return "a free block is in a bin of another size";
+        if (block->prev_free != previous) return "a bin's chain is broken";
+        if (!block->is_free() || !block->is_mapped) return "a bin holds a block that is not free";
+        previous = block;
+        ++count;
+      }
+    }
+    if (count != count_) return "free blocks are miscounted";
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr std::size_t kLooks = 8;
+  static constexpr std::size_t kExact = 64;  // bins of one size each
+  static constexpr std::size_t kPerPower = 32;
+  // Up to 1 EiB: 2^51 granules of 512 bytes.
+  static constexpr std::size_t kBins = kExact + (51 - 6) * kPerPower;
+  static_assert(kBins % 32 == 0 && kBins / 64 < 64);
+
+  [[nodiscard]] static std::uint64_t bit(std::size_t bin) noexcept {
+    return std::uint64_t{1} << (bin % 64);
+  }
+  [[nodiscard]] static std::size_t bin_of(std::uint64_t size) noexcept {
+    const std::uint64_t granules = size / kMinBlockBytes;
+    if (granules < kExact) return granules;
+    const auto power = static_cast<std::size_t>(std::bit_width(granules)) - 1;
+    return kExact + (power - 6) * kPerPower + (granules >> (power - 5)) % kPerPower;
+  }
+  // The first bin from `bin` on that is not empty; kBins when all are.
+  [[nodiscard]] std::size_t next_bin(std::size_t bin) const noexcept {
+    if (bin >= kBins) return kBins;
+    const std::size_t word = bin / 64;
+    if (const std::uint64_t rest = words_[word] >> (bin % 64); rest != 0) {
+      return bin + static_cast<std::size_t>(std::countr_zero(rest));
+    }
+    const std::uint64_t later = word == 63 ? 0 : summary_ >> (word + 1);
+    if (later == 0) return kBins;
+    const std::size_t next = word + 1 + static_cast<std::size_t>(std::countr_zero(later));
+    return next * 64 + static_cast<std::size_t>(std::countr_zero(words_[next]));
+  }
+  [[nodiscard]] static Block* best_of(Block* head, std::uint64_t size) noexcept {
+    Block* best = nullptr;
+    std::size_t looks = 0;
+    for (Block* block = head; block != nullptr && looks < kLooks; block = block->next_free) {
+      ++looks;
+      if (block->size < size) continue;
+      if (best == nullptr || block->size < best->size ||
+          (block->size == best->size && block->address < best->address)) {
+        best = block;
+      }
+    }
+    return best;
+  }
+
+  std::uint64_t summary_ = 0;
+  std::array<std::uint64_t, kBins / 64 + 1> words_{};
+  std::array<Block*, kBins> heads_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace headroom::memory::internal

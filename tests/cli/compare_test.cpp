@@ -1,0 +1,136 @@
+// `headroom compare`: recordings under every policy, as text, JSON and a page.
+#include "cli/compare.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "headroom/base/bytes.h"
+
+#include "tests/support/golden.h"
+#include "tests/support/process.h"
+
+namespace headroom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using headroom::testing::expect_golden;
+using headroom::testing::ProcessResult;
+
+const char* const kComparedSample = HEADROOM_SOURCE_DIR "/samples/leak_loss.pickle.zst";
+
+ProcessResult run_compare_command(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "compare");
+  return headroom::testing::run_process({.program = HEADROOM_BINARY,
+                                         .arguments = std::move(arguments),
+                                         .environment = {{"HEADROOM_CALLED_AS", "headroom"}}});
+}
+
+// Numbers of no recording, so that the text stays the same.
+Comparison invented() {
+  const ComparedPolicy recorded{.policy = "pytorch",
+                                .peak_reserved = 1600_MiB,
+                                .smallest_limit = 1500_MiB,
+                                .calls = {.device_allocs = 80, .driver_us = 7200},
+                                .driver_us_second_half = 100,
+                                .op_ns = 61.4};
+  const ComparedPolicy model{
+      .policy = "cudaMallocAsync", .is_model = true, .fits = false, .peak_reserved = 1200_MiB};
+  const ComparedPolicy paged{.policy = "paged",
+                             .peak_reserved = 1020_MiB,
+                             .smallest_limit = 1010_MiB,
+                             .calls = {.handles_created = 255,
+                                       .handles_mapped = 300,
+                                       .handles_unmapped = 40,
+                                       .driver_us = 14'000},
+                             .driver_us_second_half = 0,
+                             .op_ns = 55};
+  return {.question = {.finds_smallest_limit = true},
+          .traces = {{.recording = "one",
+                      .events = 12'345,
+                      .ops = 10'000,
+                      .peak_live = 1000_MiB,
+                      .duration_us = 2'000'000,
+                      .duration_us_second_half = 1'000'000,
+                      .rows = {recorded, model, paged}},
+                     {.recording = "two", .events = 3, .peak_live = 1_MiB, .rows = {paged}}}};
+}
+
+TEST(CompareGolden, ThePage) { expect_golden("compare/page.md", comparison_page(invented())); }
+
+TEST(CompareGolden, TheTerminal) {
+  expect_golden("compare/text.txt", draw_comparison(invented(), {}));
+}
+
+TEST(Compare, SharesAreOfTheRecordedTime) {
+  const Comparison found = invented();
+  const ComparedTrace& trace = found.traces[0];
+  EXPECT_DOUBLE_EQ(driver_share(trace, trace.rows[0]).value(), 0.0036);
+  EXPECT_DOUBLE_EQ(driver_share_second_half(trace, trace.rows[0]).value(), 0.0001);
+  EXPECT_FALSE(driver_share(trace, trace.rows[1])) << "a model calls no driver";
+  EXPECT_FALSE(driver_share(found.traces[1], trace.rows[0])) << "no time was recorded";
+  EXPECT_DOUBLE_EQ(over_live(trace, 1020_MiB).value(), 1.02);
+}
+
+TEST(Compare, ABoundThatIsExceededIsBadNews) {
+  Comparison found = invented();
+  EXPECT_EQ(verdict(found), ExitCode::kDone);
+  found.traces[1].rows[0].is_bound_exceeded = true;
+  EXPECT_EQ(verdict(found), ExitCode::kBadNews);
+  EXPECT_THAT(comparison_page(found), HasSubstr("paged (bound exceeded)"));
+}
+
+TEST(Compare, FromOutside) {
+  const ProcessResult done =
+      run_compare_command({kComparedSample, "--smallest-limit", "--rounds", "1", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json.at("command"), "compare");
+  const auto& recording = json.at("recordings").at(0);
+  EXPECT_EQ(recording.at("recording"), "leak_loss");
+  EXPECT_GT(recording.at("duration_us"), 0);
+  const auto& results = recording.at("results");
+  ASSERT_EQ(results.size(), 5U);
+  EXPECT_EQ(results[0].at("policy"), "pytorch");
+  EXPECT_EQ(results[0].at("peak_reserved"), 346'030'080);
+  EXPECT_EQ(results[3].at("op_ns"), nullptr) << "a model";
+  const auto& paged = results[4];
+  EXPECT_EQ(paged.at("policy"), "paged");
+  EXPECT_LT(paged.at("over_live"), results[0].at("over_live"));
+  EXPECT_GT(paged.at("smallest_limit"), 0);
+  EXPECT_GT(paged.at("op_ns"), 0);
+  EXPECT_EQ(paged.at("bound_exceeded"), false);
+}
+
+TEST(Compare, WritesAPageAndNotOverOne) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "headroom-comparison.md";
+  std::filesystem::remove(path);
+  const std::vector<std::string> arguments{
+      kComparedSample, "--rounds", "1", "--policy", "paged", "-o", path.string()};
+  ASSERT_EQ(run_compare_command(arguments).exit_code, 0);
+  std::ifstream file(path);
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(page, HasSubstr("## leak_loss"));
+  EXPECT_THAT(page, Not(HasSubstr("pytorch:default")));
+  const ProcessResult again = run_compare_command(arguments);
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.err, HasSubstr("--force overwrites it"));
+  std::filesystem::remove(path);
+}
+
+TEST(Compare, CommandLinesThatAreWrong) {
+  EXPECT_EQ(run_compare_command({kComparedSample, "--policy", "best"}).exit_code, 2);
+  EXPECT_EQ(run_compare_command({kComparedSample, "--rounds", "0"}).exit_code, 2);
+  EXPECT_EQ(run_compare_command({"no-such-file.pickle"}).exit_code, 1);
+}
+
+}  // namespace
+}  // namespace headroom::cli
