@@ -84,7 +84,11 @@ DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
 // addresses are short, each stream gets fewer of them.
 DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
   const std::uint64_t page = slab_.page_bytes;
-  std::uint64_t size = round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), page);
+  const device::Properties& properties = device_.properties();
+  std::uint64_t size = round_up(std::min({properties.total_bytes,
+                                          properties.max_reservation_bytes / 8 / kSlabStreams,
+                                          kMostSlabBytes}),
+                                page);
   while (slab_region_.size == 0) {
     const auto base = device_.reserve_addresses(kSlabStreams * size);
     if (base) {
