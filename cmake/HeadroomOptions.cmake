@@ -3,6 +3,7 @@
 
 option(HEADROOM_BUILD_CLI "Build the headroom command" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(HEADROOM_BUILD_BINDINGS "Build the C ABI and the PyTorch plug-in" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(HEADROOM_WERROR "Treat warnings as errors" OFF)
 option(HEADROOM_FUZZERS "Build the fuzzers, with clang" OFF)

@@ -100,10 +100,7 @@ class PageStore {
     std::uint64_t size = 0;
   };
   // Where slabs are, once there is a slab arena.
-  [[nodiscard]] AddressRange slab_region() const noexcept {
-    return {.base = slab_region_,
-            .size = slab_region_ == 0 ? 0 : kSlabStreams * slab_range_bytes()};
-  }
+  [[nodiscard]] AddressRange slab_region() const noexcept { return slab_region_; }
   // One handle of its own, for a private pool.
   device::DeviceResult<PageArena*> add_private_arena(StreamId stream,
                                                      PoolId pool,
@@ -204,7 +201,6 @@ class PageStore {
                                                          std::uint64_t best) const;
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_range();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
-  [[nodiscard]] std::uint64_t slab_range_bytes() const noexcept;
   void poll(StreamClock& clock) noexcept;
   void mark_moment(StreamClock& clock);
 
@@ -242,7 +238,7 @@ class PageStore {
   PageClass small_{};
   PageClass large_{};
   PageClass slab_{};  // of slab arenas alone: they are small, and so is what they leave unused
-  DeviceAddress slab_region_ = 0;
+  AddressRange slab_region_{};
   std::uint64_t slab_arenas_ = 0;
   std::list<PageArena> arenas_{};
   std::deque<StreamClock> clocks_{};

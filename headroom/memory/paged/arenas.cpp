@@ -80,14 +80,25 @@ DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
   }
 }
 
-// All slab pages lie in one region, so that an address tells whether it is of a slab.
+// All slab pages lie in one region, so that an address tells whether it is of a slab. Where
+// addresses are short, each stream gets fewer of them.
 DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
-  const std::uint64_t size = slab_range_bytes();
-  if (slab_region_ == 0) {
+  const std::uint64_t page = slab_.page_bytes;
+  const device::Properties& properties = device_.properties();
+  std::uint64_t size = round_up(std::min({properties.total_bytes,
+                                          properties.max_reservation_bytes / 8 / kSlabStreams,
+                                          kMostSlabBytes}),
+                                page);
+  while (slab_region_.size == 0) {
     const auto base = device_.reserve_addresses(kSlabStreams * size);
-    if (!base) return Unexpected(base.error());
-    slab_region_ = *base;
+    if (base) {
+      slab_region_ = {.base = *base, .size = kSlabStreams * size};
+    } else if (size == page) {
+      return Unexpected(base.error());
+    }
+    if (!base) size = std::max(round_down(size / 4, page), page);
   }
+  size = slab_region_.size / kSlabStreams;
   if (slab_arenas_ == kSlabStreams) {
     return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
                                            .call = "reserve_addresses",
@@ -95,11 +106,7 @@ DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
                                            .found = slab_arenas_ + 1,
                                            .bound = kSlabStreams});
   }
-  return AddressRange{.base = slab_region_ + slab_arenas_++ * size, .size = size};
-}
-
-std::uint64_t PageStore::slab_range_bytes() const noexcept {
-  return round_up(std::min(device_.properties().total_bytes, kMostSlabBytes), slab_.page_bytes);
+  return AddressRange{.base = slab_region_.base + slab_arenas_++ * size, .size = size};
 }
 
 DeviceResult<PageArena*> PageStore::add_private_arena(StreamId stream,

@@ -514,7 +514,7 @@ void PageStore::release_all() noexcept {
   for (const PageArena& arena : arenas_) {
     if (arena.kind != ArenaKind::kSlab) (void)device_.release_addresses(arena.base);
   }
-  if (slab_region_ != 0) (void)device_.release_addresses(slab_region_);
+  if (slab_region_.size != 0) (void)device_.release_addresses(slab_region_.base);
   for (const DeviceAddress base : stray_reservations_) (void)device_.release_addresses(base);
 }
 
