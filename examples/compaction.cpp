@@ -17,8 +17,8 @@ using namespace headroom;
 namespace {
 
 constexpr std::uint64_t kCard = 256_MiB;
-constexpr std::uint64_t kPiece = 12_MiB;
-constexpr int kPieces = 20;
+constexpr std::uint64_t kPiece = 8_MiB;
+constexpr int kPieces = 24;
 
 // The device is full of pieces; then every other one is freed, and 96 MiB in one block are wanted.
 class Program {
