@@ -18,6 +18,8 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
+constexpr int kPolicyWidth = 34;  // of a name, on a terminal
+
 std::string ratio_cell(std::optional<double> ratio) {
   return ratio ? fmt::format("{:.3f}", *ratio) : "";
 }
@@ -43,38 +45,39 @@ std::string policy_cell(const ComparedPolicy& row) {
 
 struct CompareColumn {
   const char* title;
+  const char* short_title;  // on a terminal
   std::string (*cell)(const ComparedTrace&, const ComparedPolicy&);
 };
 
 std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
-  std::vector<CompareColumn> out{{"peak reserved",
-                                  [](const auto&, const auto& row) {
-                                    return format_bytes(row.peak_reserved) +
-                                           (row.fits ? "" : " (does not fit)");
-                                  }},
-                                 {"over live", [](const auto& trace, const auto& row) {
-                                    return ratio_cell(over_live(trace, row.peak_reserved));
-                                  }}};
+  std::vector<CompareColumn> out;
+  out.push_back({"peak reserved", "reserved", [](const auto&, const auto& row) {
+                   return format_bytes(row.peak_reserved) + (row.fits ? "" : " (does not fit)");
+                 }});
+  out.push_back({"over live", "over live", [](const auto& trace, const auto& row) {
+                   return ratio_cell(over_live(trace, row.peak_reserved));
+                 }});
   if (question.finds_smallest_limit) {
-    out.push_back({"smallest limit over live", [](const auto& trace, const auto& row) {
-                     return row.smallest_limit ? ratio_cell(over_live(trace, *row.smallest_limit))
-                                               : std::string{};
-                   }});
+    out.push_back(
+        {"smallest limit over live", "least limit", [](const auto& trace, const auto& row) {
+           return row.smallest_limit ? ratio_cell(over_live(trace, *row.smallest_limit))
+                                     : std::string{};
+         }});
   }
-  out.push_back({"driver calls", [](const auto&, const auto& row) {
+  out.push_back({"driver calls", "calls", [](const auto&, const auto& row) {
                    return row.is_model ? std::string{} : format_count(calls_of(row));
                  }});
-  out.push_back({"driver time", [](const auto&, const auto& row) {
+  out.push_back({"driver time", "driver", [](const auto&, const auto& row) {
                    return row.is_model ? std::string{}
                                        : report::format_duration_ns(row.calls.driver_us * 1e3);
                  }});
-  out.push_back({"of the run", [](const auto& trace, const auto& row) {
+  out.push_back({"of the run", "of the run", [](const auto& trace, const auto& row) {
                    return percent_cell(driver_share(trace, row));
                  }});
-  out.push_back({"of its second half", [](const auto& trace, const auto& row) {
+  out.push_back({"of its second half", "late", [](const auto& trace, const auto& row) {
                    return percent_cell(driver_share_second_half(trace, row));
                  }});
-  out.push_back({"ns an op", [](const auto&, const auto& row) {
+  out.push_back({"ns an op", "ns an op", [](const auto&, const auto& row) {
                    return row.op_ns ? fmt::format("{:.0f}", *row.op_ns) : std::string{};
                  }});
   return out;
@@ -184,19 +187,21 @@ nlohmann::ordered_json row_json(const ComparedTrace& trace, const ComparedPolicy
 std::string draw_comparison(const Comparison& comparison, const Context& context) {
   std::string out =
       "Each recording under each policy: what was reserved at most, over the live bytes; calls of\n"
-      "the driver, priced as an H200 takes them, and their share of the recorded time.\n";
+      "the driver, priced as an H200 takes them, and their share of the recorded time, and late,\n"
+      "in the second half of the requests.\n";
   const std::vector<CompareColumn> columns = columns_of(comparison.question);
   for (const ComparedTrace& trace : comparison.traces) {
-    std::vector<report::Column> titles{{.title = "policy", .fit = report::Fit::kShrinks}};
+    std::vector<report::Column> titles{{.title = "policy"}};
     for (const CompareColumn& column : columns) {
-      titles.push_back(
-          {.title = column.title, .align = report::Align::kRight, .fit = report::Fit::kDrops});
+      titles.push_back({.title = column.short_title,
+                        .align = report::Align::kRight,
+                        .fit = report::Fit::kDrops});
     }
     titles[1].fit = report::Fit::kKeeps;
     titles[2].fit = report::Fit::kKeeps;
     report::Table table(std::move(titles));
     for (const ComparedPolicy& row : trace.rows) {
-      Cells cells{report::printable(policy_cell(row))};
+      Cells cells{report::shorten(report::printable(policy_cell(row)), kPolicyWidth, context.out)};
       for (const CompareColumn& column : columns) cells.push_back(column.cell(trace, row));
       table.add_row(std::move(cells));
     }

@@ -24,8 +24,7 @@ memory::AllocatorConfig config_of(const std::string& conf, memory::PyTorchVersio
   return std::move(parsed->config);
 }
 
-TourRow try_out(const Program& program, const std::string& conf) {
-  ReplayOptions options = with_settings(program, config_of(conf, program.version));
+TourRow try_out(const Program& program, const std::string& conf, ReplayOptions options) {
   TourRow row{.conf = conf};
   row.peak_reserved = replay::replay_bounds(program, options).peak_reserved;
   options.limit_bytes = kSmallerCard;
@@ -46,7 +45,10 @@ std::vector<TourRow> try_all(const Program& program, const report::Diagnosis& di
   }
   std::vector<TourRow> rows;
   rows.reserve(confs.size());
-  for (const std::string& conf : confs) rows.push_back(try_out(program, conf));
+  for (const std::string& conf : confs) {
+    rows.push_back(
+        try_out(program, conf, with_settings(program, config_of(conf, program.version))));
+  }
   return rows;
 }
 
@@ -73,6 +75,7 @@ Tour play_tour(const trace::TraceFile& file, std::string sample) {
             .diagnosis = report::diagnose(index, report::with_replay({}, {})),
             .limit_bytes = kSmallerCard};
   tour.rows = try_all(program, tour.diagnosis);
+  tour.paged = try_out(program, "paged", with_paged(program));
   tour.export_line = report::export_line(best_of(tour.rows).conf);
   return tour;
 }

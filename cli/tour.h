@@ -29,6 +29,7 @@ struct Tour {
   report::Diagnosis diagnosis{};
   std::uint64_t limit_bytes = 0;  // of the smaller card
   std::vector<TourRow> rows{};
+  std::optional<TourRow> paged{};  // our own allocator
   std::string export_line{};
 };
 

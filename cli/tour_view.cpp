@@ -55,6 +55,11 @@ std::string settings(const Tour& tour, const Terminal& terminal) {
                    format_bytes(row.peak_reserved),
                    row.fits ? "fits" : "out of memory"});
   }
+  if (tour.paged) {
+    table.add_row({"(our own allocator, paged)",
+                   format_bytes(tour.paged->peak_reserved),
+                   tour.paged->fits ? "fits" : "out of memory"});
+  }
   return table.render(terminal, kIndent) + "\n";
 }
 

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/meta/meta_device.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/report/bar.h"
@@ -41,7 +40,7 @@ struct TrainWords {
 // A device by name; meta is one without memory, of our own.
 device::Device& find_train_device(const std::string& name, std::unique_ptr<device::Device>& own) {
   if (name == "meta") {
-    own = device::MetaDevice::create({.capacity_bytes = 16_TiB, .profile = device::cpu_profile()});
+    own = train::make_plan_device();
     return *own;
   }
   const auto found = device::registry().find(name);

@@ -309,6 +309,7 @@ bool Allocator::run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept {
     std::fputs("headroom: a free-memory callback threw; it is ignored\n", stderr);
   }
   if (!lock.owns_lock()) lock.lock();
+  fold_threads();  // what the callbacks freed without the lock happened before what comes now
   return freed;
 }
 

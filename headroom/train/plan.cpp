@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "headroom/base/error.h"
+#include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/out_of_memory.h"
 #include "headroom/train/internal/planned_run.h"
 
@@ -85,6 +86,14 @@ bool is_possible(StepConfig config, std::int64_t batch, const PlanOptions& optio
 }
 
 }  // namespace
+
+std::unique_ptr<device::Device> make_plan_device() {
+  // No card is larger; a limit says what may be taken.
+  constexpr std::uint64_t kPlanCapacity = 16_TiB;
+  device::BackendProfile profile = device::cpu_profile();
+  profile.max_reservation_bytes = 7 * kPlanCapacity;  // addresses cost nothing here
+  return device::MetaDevice::create({.capacity_bytes = kPlanCapacity, .profile = profile});
+}
 
 memory::AllocatorChoice parse_settings(const std::string& settings) {
   const auto parsed = memory::parse_choice(settings);

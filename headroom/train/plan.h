@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "headroom/device/device.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/train/meter.h"
 #include "headroom/train/step.h"
@@ -81,6 +83,9 @@ struct Fit {
 // The mildest of none, sqrt and all that fits options.limit_bytes; all when none does.
 [[nodiscard]] CheckpointMode mildest_checkpoint(const StepConfig& config,
                                                 const PlanOptions& options);
+
+// What plans run on: a device without memory, with addresses for any model.
+[[nodiscard]] std::unique_ptr<device::Device> make_plan_device();
 
 // The allocator that settings name. Throws InvalidArgument.
 [[nodiscard]] memory::AllocatorChoice parse_settings(const std::string& settings);

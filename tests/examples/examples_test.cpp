@@ -116,6 +116,14 @@ TEST(Examples, FreeingGivesPyTorchsBytes) {
             "allocated 4,294,967,296 reserved 4,294,967,296");
 }
 
+TEST(Examples, CompactionServesWhatPyTorchRefuses) {
+  const std::string out = output_of("compaction");
+  EXPECT_THAT(out, HasSubstr("pytorch   96MiB in use, 160MiB free; 96MiB: refused\n"));
+  EXPECT_THAT(out, HasSubstr("fragmentation: the device has 16MiB free and 144MiB is cached"));
+  EXPECT_THAT(out, HasSubstr("paged     96MiB in use, 160MiB free; 96MiB: served, reserved "));
+  EXPECT_THAT(out, HasSubstr("MiB of 256MiB, 12 of 12 pieces whole\n"));
+}
+
 TEST(Examples, FragmentationIsShownAndMitigated) {
   const std::string out = output_of("fragmentation");
   EXPECT_THAT(out, HasSubstr("active.all.current = 2\n  4MiB at 56MiB of a segment of 120MiB\n"));

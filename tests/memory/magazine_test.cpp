@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/checked.h"
 #include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 #include "tests/memory/slab_allocator.h"
 #include "tests/support/seed.h"
@@ -299,6 +301,45 @@ TEST_F(OneThread, SeveralAllocatorsAndStreamsInTurn) {
   EXPECT_EQ(allocator_.misuse_count() + other.misuse_count(), 0U);
   EXPECT_EQ(other.check_invariants(), std::nullopt);
   EXPECT_EQ(other.statistics().allocation.all.current, 0);
+}
+
+// The allocator that all this is for: whether threads take the lock changes no statistic of blocks.
+TEST(PagedMagazines, StatisticsAreThoseOfTheAllocatorThatAlwaysLocks) {
+  const unsigned seed = headroom::testing::test_seed();
+  SCOPED_TRACE(headroom::testing::seed_text(seed));
+  const auto device = device::MetaDevice::create({.capacity_bytes = 8_GiB});
+  PagedAllocator quick(*device);
+  PagedAllocator locked(*device, {.uses_magazines = false});
+  std::mt19937 random(seed);
+  std::vector<std::pair<DeviceAddress, DeviceAddress>> held;
+  const auto expect_equal = [&] {
+    const Statistics a = quick.statistics();
+    const Statistics b = locked.statistics();
+    for (const auto quantity : {&Statistics::allocation,
+                                &Statistics::active,
+                                &Statistics::allocated_bytes,
+                                &Statistics::active_bytes,
+                                &Statistics::requested_bytes}) {
+      expect_same((b.*quantity).all, (a.*quantity).all, "all");
+      expect_same((b.*quantity).small_pool, (a.*quantity).small_pool, "small pool");
+    }
+    expect_same(b.live_bytes, a.live_bytes, "live_bytes");
+    EXPECT_TRUE(a.peak_is_exact);
+    EXPECT_EQ(quick.check_invariants(), std::nullopt);
+  };
+  for (int i = 0; i < 20000; ++i) {
+    if (held.empty() || random() % 100 < (i / 2000 % 2 == 0 ? 55 : 45)) {
+      const std::uint64_t size = 1 + random() % (std::uint64_t{512} << (random() % 13));
+      held.emplace_back(quick.allocate(size), locked.allocate(size));
+    } else {
+      std::swap(held[random() % held.size()], held.back());
+      quick.free(held.back().first);
+      locked.free(held.back().second);
+      held.pop_back();
+    }
+    if (i % 1000 == 999) expect_equal();
+  }
+  EXPECT_EQ(quick.misuse_count() + locked.misuse_count(), 0U);
 }
 
 }  // namespace

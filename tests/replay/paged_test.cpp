@@ -163,7 +163,7 @@ TEST(PagedPolicy, WrongSettingsAreNamed) {
       {"paged:page_mb=0", "page_mb: found '0', allowed is a whole number from 1"},
       {"paged:page_mb=2MiB", "found '2MiB'"},
       {"paged:page_mb", "found ''"},
-      {"paged:page_mb=40", "large_page_mb: 20MiB is less than page_mb, 40MiB"},
+      {"paged:page_mb=40,large_page_mb=20", "large_page_mb: 20MiB is less than page_mb, 40MiB"},
       {"paged:cushion=-1", "a fraction from 0"},
       {"paged:cushion=nan", "a fraction from 0"},
       {"paged:magazines=yes", "0 or 1"},

@@ -191,6 +191,7 @@ class PageStore {
     std::vector<Need> revived{};  // places that get a page back that they still map
     std::vector<Page*> taken{};   // from elsewhere, or created
     std::vector<Page*> kept{};    // at home in the window already
+    bool is_blocked = false;      // a stale mapping is in the way that may be in use
     std::uint64_t missing = 0;    // slots for which there is no page
     std::uint64_t created_bytes = 0;
     std::optional<Donors> small{};  // looked up when first asked for
@@ -214,6 +215,10 @@ class PageStore {
   void mark_moment(StreamClock& clock);
 
   void draw_plan(Plan& plan, const PageWindow& window, PageSupply supply);
+  [[nodiscard]] bool may_revive(const PageArena& arena,
+                                const Page& page,
+                                PageSupply supply) const noexcept;
+  [[nodiscard]] bool may_unmap(const PageArena& arena, const PageSlot& slot) const noexcept;
   void fill_run(Plan& plan, SlotRange lacking, PageSupply supply);
   [[nodiscard]] Need next_need(Plan& plan, SlotRange lacking, PageSupply supply);
   [[nodiscard]] bool may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const;

@@ -303,7 +303,6 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
       const auto made = std::make_shared<ThreadCache>();
       caches_.reserve(caches_.size() + 1);
       if (!add_thread_cache(id_, link_, made)) return nullptr;
-      if (caches_.empty()) is_alone_.store(true, std::memory_order_relaxed);
       caches_.push_back(made);
       cache = made.get();
       if (holds_ > 0) cache->claim();
@@ -402,6 +401,7 @@ void SlabHeap::retire(ThreadCache& cache) noexcept {
   fold(cache);
   drain(cache);
   std::erase_if(caches_, [&](const auto& entry) { return entry.get() == &cache; });
+  if (caches_.size() <= 1) is_alone_.store(true, std::memory_order_relaxed);
 }
 
 std::uint64_t SlabHeap::cached_bytes() const noexcept {

@@ -40,21 +40,14 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
         plan.revived.back().slot == slot.first) {
       continue;  // a further slot of the page before
     }
-    if (page != nullptr && is_free(*page)) {
-      const bool is_own = page->home.arena == nullptr || page->home.arena->clock == arena.clock;
-      if (is_own ? supply.moves_own : supply.moves_others) {
-        page->mark = mark_ + 1;
-        plan.taken.push_back(page);
-        plan.revived.push_back({.slot = slot.first, .pages = page->pages, .page = page});
-        continue;
-      }
-    }
-    // What is mapped here has to go, and may not while somebody can use it.
-    if (page != nullptr && (is_capturing_ || slot.idle_since > arena.clock->done)) {
-      ++plan.missing;
+    if (page != nullptr && is_free(*page) && may_revive(arena, *page, supply)) {
+      page->mark = mark_ + 1;
+      plan.taken.push_back(page);
+      plan.revived.push_back({.slot = slot.first, .pages = page->pages, .page = page});
       continue;
     }
-    // Not on the page of a place that is revived, and not behind one that reaches over it.
+    // What is mapped here goes first, and may not while somebody may still use it.
+    plan.is_blocked = plan.is_blocked || (page != nullptr && !may_unmap(arena, slot));
     if (!lacking.empty() && lacking.back().last == i) {
       ++lacking.back().last;
     } else {
@@ -62,6 +55,20 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
     }
   }
   for (const SlotRange& run : lacking) fill_run(plan, run, supply);
+}
+
+// A page that is free goes back to a place that still maps it, at no cost; another stream's only
+// behind an event.
+bool PageStore::may_revive(const PageArena& arena,
+                           const Page& page,
+                           PageSupply supply) const noexcept {
+  if (is_capturing_) return false;
+  const bool is_own = page.home.arena == nullptr || page.home.arena->clock == arena.clock;
+  return is_own || supply.moves_others;
+}
+
+bool PageStore::may_unmap(const PageArena& arena, const PageSlot& slot) const noexcept {
+  return !is_capturing_ && slot.idle_since <= arena.clock->done;
 }
 
 void PageStore::fill_run(Plan& plan, SlotRange lacking, PageSupply supply) {
@@ -199,7 +206,7 @@ Backed PageStore::back(PageArena& arena, const PageWindow& window, PageSupply su
   Plan plan{.arena = &arena};
   if (is_capturing_) supply.moves_own = supply.moves_others = false;
   draw_plan(plan, window, supply);
-  if (plan.missing > 0) {
+  if (plan.missing > 0 || plan.is_blocked) {
     forget(plan);
     return {.missing_bytes = plan.missing * arena.slot_bytes};
   }

@@ -124,7 +124,7 @@ std::optional<std::uint64_t> PageStore::window_cost(const PageArena& arena,
     } else if (can_have(arena, slot, touched)) {
       cost += kEmptyPage;
     } else if (!is_at_home(arena, slot)) {
-      if (is_capturing_ || slot.idle_since > arena.clock->done) return std::nullopt;
+      if (!may_unmap(arena, slot)) return std::nullopt;
       cost += kEmptyPage + kUnmapAndMap;
     }
     if (cost >= best) return std::nullopt;

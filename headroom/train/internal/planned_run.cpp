@@ -12,18 +12,14 @@
 namespace headroom::train::internal {
 namespace {
 
-// No card is larger; a limit says what may be taken.
-constexpr std::uint64_t kPlanCapacity = 16_TiB;
-
 struct MetaWorld {
   explicit MetaWorld(const PlanOptions& options)
-      : device(device::MetaDevice::create(
-            {.capacity_bytes = kPlanCapacity, .profile = device::cpu_profile()})),
+      : device(make_plan_device()),
         allocator(memory::make_allocator(*device, parse_settings(options.settings))) {
     allocator->set_limit(options.limit_bytes);
   }
 
-  std::unique_ptr<device::MetaDevice> device;
+  std::unique_ptr<device::Device> device;
   std::unique_ptr<memory::Allocator> allocator;
 };
 

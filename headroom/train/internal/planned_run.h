@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "headroom/device/meta/meta_device.h"
 #include "headroom/train/plan.h"
 
 namespace headroom::train::internal {
