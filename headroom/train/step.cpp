@@ -68,6 +68,10 @@ StepConfig resolved(StepConfig config) {
   const ModelInfo& info = find_model(config.model.name);
   if (config.optimizer.empty()) config.optimizer = info.optimizer;
   (void)word_index("optimizer", config.optimizer, kOptimizers);
+  if (config.lr && !(std::isfinite(*config.lr) && *config.lr >= 0)) {
+    throw InvalidArgument("a learning rate of " + internal::number_word(*config.lr) +
+                          " is not possible; a number of 0 or more is");
+  }
   if (config.batch == 0) config.batch = info.batch;
   if (config.batch < 0) {
     throw InvalidArgument("a batch of " + std::to_string(config.batch) +
