@@ -8,9 +8,10 @@ namespace {
 // Multiply-adds of a part: as quick on one thread below. The library has other code for small
 // products, whose sums may differ in the last bit, so a part is not to be one unless the whole is.
 constexpr double kLeastWork = 1 << 20;
-// Every part copies its rows of a and columns of b into the library's order; one element of that
-// takes as long as so many multiply-adds.
-constexpr double kCopyWork = 16;
+// What a part costs beside its products, in multiply-adds: by its rows and by its columns, which it
+// copies into the library's order. Measured on halves of products; rows are what to cut first.
+constexpr double kRowWork = 64;
+constexpr double kColumnWork = 8;
 // Sides are cut where the library's own tiles end.
 constexpr int kStep = 16;
 
@@ -26,7 +27,7 @@ int side_of(int whole, int parts) {
 GemmParts::GemmParts(const Gemm& g, int threads)
     : rows(std::max(g.m, 1)), columns(std::max(g.n, 1)) {
   const int most = static_cast<int>(std::min<double>(threads, work_of(g) / kLeastWork));
-  const auto cost = [](double m, double n) { return m * n + kCopyWork * (m + n); };
+  const auto cost = [](double m, double n) { return m * n + kRowWork * m + kColumnWork * n; };
   double least = cost(g.m, g.n);
   for (int i = 1; i <= most; ++i) {
     const int m = side_of(g.m, i);
