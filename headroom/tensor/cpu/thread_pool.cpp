@@ -31,18 +31,21 @@ int threads_from_environment() {
 }
 
 // Kernels follow one another within microseconds, and waking a thread may take fifty: whoever has
-// nothing to do looks out for some time before it sleeps.
+// nothing to do looks out for a millisecond before it sleeps, and soon lets others have the core.
 template <class IsDone>
 void look_out(const IsDone& is_done) {
-  constexpr auto kPatience = std::chrono::microseconds(100);
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kAlone = std::chrono::microseconds(50);
+  constexpr auto kPatience = std::chrono::milliseconds(1);
   constexpr int kLooks = 32;  // between glances at the clock
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  do {
+  const auto begin = Clock::now();
+  for (auto spent = Clock::duration(); spent < kPatience; spent = Clock::now() - begin) {
+    if (spent > kAlone) std::this_thread::yield();
     for (int i = 0; i < kLooks; ++i) {
       if (is_done()) return;
       pause_briefly();
     }
-  } while (std::chrono::steady_clock::now() < end);
+  }
 }
 
 }  // namespace
