@@ -5,8 +5,8 @@
 namespace headroom::cli::plain {
 namespace {
 
-Numbers numbers(std::int64_t rows, std::int64_t columns) {
-  return Numbers(static_cast<std::size_t>(rows * columns), 0.01F);
+Numbers numbers(int rows, int columns) {
+  return Numbers(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns), 0.01F);
 }
 
 // A matrix as it is stored: elements between rows, and whether it is meant transposed.
@@ -104,16 +104,15 @@ GptStep::GptStep(const GptSizes& sizes)
       scores_grad_(numbers(sizes.seq, sizes.seq)) {
   const int width = sizes.width;
   for (int i = 0; i < sizes.depth; ++i) {
-    blocks_.push_back(
-        {.qkv = {rows(), width, 3 * width},
-         .out = {rows(), width, width},
-         .up = {rows(), width, 4 * width},
-         .down = {rows(), 4 * width, width},
-         .x = numbers(rows(), width),
-         .heads = numbers(rows(), 3 * width),
-         .mixed = numbers(rows(), width),
-         .wide = numbers(rows(), 4 * width),
-         .scores = numbers(std::int64_t{sizes.batch} * computed_heads() * sizes.seq, sizes.seq)});
+    blocks_.push_back({.qkv = {rows(), width, 3 * width},
+                       .out = {rows(), width, width},
+                       .up = {rows(), width, 4 * width},
+                       .down = {rows(), 4 * width, width},
+                       .x = numbers(rows(), width),
+                       .heads = numbers(rows(), 3 * width),
+                       .mixed = numbers(rows(), width),
+                       .wide = numbers(rows(), 4 * width),
+                       .scores = numbers(sizes.batch * computed_heads() * sizes.seq, sizes.seq)});
   }
 }
 
