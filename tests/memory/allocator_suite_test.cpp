@@ -324,6 +324,22 @@ TYPED_TEST(AllocatorSuite, AFreeCallbackThatFreesServesTheRequest) {
   EXPECT_EQ(calls, 2);
 }
 
+TYPED_TEST(AllocatorSuite, AFreeCallbackServesAPrivatePoolToo) {
+  auto& allocator = this->allocator();
+  allocator.set_limit(40_MiB);
+  DeviceAddress spare = allocator.allocate(32_MiB);
+  allocator.add_free_callback([&] {
+    if (spare == 0) return false;
+    allocator.free(std::exchange(spare, 0));
+    return true;
+  });
+  const PoolId pool = allocator.new_pool_id();
+  allocator.begin_allocate_to_pool(pool, nullptr);
+  EXPECT_TRUE(allocator.try_allocate(20_MiB).has_value());
+  EXPECT_EQ(spare, 0U);
+  allocator.end_allocate_to_pool(pool);
+}
+
 // Whatever a callback does to the pool of the request, the request still has a pool.
 TYPED_TEST(CachingSuite, AFreeCallbackMayReleaseThePoolThatIsAskedOf) {
   auto& allocator = this->allocator();

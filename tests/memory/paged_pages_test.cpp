@@ -1,5 +1,6 @@
 // What a PagedAllocator does with its pages, seen from the device: which calls it makes, and when.
 // On a meta device whose events are completed by hand, so that "not yet" is exact.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -140,6 +141,32 @@ TEST_F(PagedPages, APageComesBackToASlotThatStillMapsItWithoutACall) {
   EXPECT_EQ(allocator.allocate(4_MiB), a) << "one page is there, the other comes back";
   EXPECT_EQ(calls.of_pages(), 0U);
   allocator.free(b);
+}
+
+// A window with a page at home in it and a stale mapping of the same page: once is all it can
+// count.
+TEST_F(PagedPages, NoBlockHasAPageTwice) {
+  PagedAllocator& allocator = start();
+  std::vector<DeviceAddress> blocks;
+  for (int i = 0; i < 3; ++i) blocks.push_back(allocator.allocate(2_MiB));
+  allocator.free(blocks[0]);
+  allocator.free(blocks[2]);
+  const DeviceAddress wide = allocator.allocate(4_MiB);
+  ASSERT_EQ(wide, blocks[2]) << "the first block's page is behind the third's";
+  allocator.free(wide);
+  allocator.free(blocks[1]);
+  CallCount calls(*device_);
+  const DeviceAddress all = allocator.allocate(8_MiB);
+  EXPECT_EQ(calls.of(Call::kSynchronizeEvent), 0U) << "there is a window that need not wait";
+  std::vector<device::PageHandle> behind;
+  for (const auto& reservation : device_->state().reservations) {
+    for (const auto& pages : reservation.pages) {
+      if (pages.address >= all && pages.address < all + 8_MiB) behind.push_back(pages.handle);
+    }
+  }
+  std::ranges::sort(behind);
+  ASSERT_EQ(behind.size(), 4U);
+  EXPECT_EQ(std::ranges::adjacent_find(behind), behind.end());
 }
 
 TEST_F(PagedPages, AStaleSlotIsUnmappedOnlyWhenItsStreamHasPassed) {

@@ -203,6 +203,9 @@ class PageStore {
     return {&small_, &large_, &slab_};
   }
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
+  [[nodiscard]] bool can_have(const PageArena& arena,
+                              const PageSlot& slot,
+                              SlotRange window) const noexcept;
   [[nodiscard]] std::optional<std::uint64_t> window_cost(const PageArena& arena,
                                                          const PageWindow& window,
                                                          std::uint64_t best) const;

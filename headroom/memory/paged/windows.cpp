@@ -96,6 +96,18 @@ void PageStore::begin_search() {
   }
 }
 
+// Whether a slot can have the page that it maps: free, and not at home elsewhere in the window.
+bool PageStore::can_have(const PageArena& arena,
+                         const PageSlot& slot,
+                         SlotRange window) const noexcept {
+  if (!is_free(*slot.page)) return false;
+  if (is_at_home(arena, slot)) return true;
+  const PagePlace& home = slot.page->home;
+  const bool is_in_window = home.arena == &arena && home.slot < window.last &&
+                            window.first < home.slot + slot.page->pages->span;
+  return !is_capturing_ && !is_in_window;
+}
+
 std::optional<std::uint64_t> PageStore::window_cost(const PageArena& arena,
                                                     const PageWindow& window,
                                                     std::uint64_t best) const {
@@ -109,7 +121,7 @@ std::optional<std::uint64_t> PageStore::window_cost(const PageArena& arena,
       cost += kEmptyPage + kMapFresh;
     } else if (const PageSlot& slot = arena.slots[i]; slot.page == nullptr) {
       cost += kEmptyPage + kMap;
-    } else if (is_free(*slot.page)) {
+    } else if (can_have(arena, slot, touched)) {
       cost += kEmptyPage;
     } else if (!is_at_home(arena, slot)) {
       if (!may_unmap(arena, slot)) return std::nullopt;
