@@ -4,17 +4,15 @@
 #include <cblas.h>
 #include <chrono>
 #include <functional>
-#include <thread>
 
 #include <fmt/format.h>
 
-#include "headroom/base/env.h"
-#include "headroom/base/error.h"
 #include "headroom/tensor.h"
 #include "headroom/tensor/tape.h"
 
 #include "cli/bench_ops_duel.h"
 #include "cli/bench_ops_plain.h"
+#include "cli/bench_threads.h"
 
 namespace headroom::cli {
 namespace {
@@ -22,14 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 using Work = OpWork;
-
-// As the ops count them.
-int thread_count() {
-  const auto asked = env_int("HEADROOM_THREADS", 1, 256);
-  if (!asked) throw InvalidArgument(asked.error());
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return *asked ? static_cast<int>(**asked) : std::max(cores, 1);
-}
 
 double time_us(const Work& work, int repeats) {
   const auto begin = Clock::now();
@@ -42,17 +32,22 @@ struct Turns {
   double plain_us;
 };
 
-// One after the other, many times, and the quickest of each: what else the machine does only ever
-// adds. Who begins changes from turn to turn.
-Turns take_turns(const Duel& duel, int repeats) {
-  std::vector<double> ours;
-  std::vector<double> plain;
-  for (int i = 0; i < repeats; ++i) {
-    const bool ours_first = i % 2 == 0;
-    (ours_first ? ours : plain).push_back(time_us(ours_first ? duel.ours : duel.plain, 1));
-    (ours_first ? plain : ours).push_back(time_us(ours_first ? duel.plain : duel.ours, 1));
-  }
-  return {spread_of(std::move(ours)).low, spread_of(std::move(plain)).low};
+// The quickest of some in a row, after whoever went before has come to rest: what else the machine
+// does only ever adds.
+double quickest_us(const Work& work, int repeats) {
+  let_threads_rest();
+  work();
+  double out = time_us(work, 1);
+  for (int i = 1; i < repeats; ++i) out = std::min(out, time_us(work, 1));
+  return out;
+}
+
+Turns take_turns(const Duel& duel, int repeats, bool ours_first) {
+  Turns out{};
+  if (ours_first) out.ours_us = quickest_us(duel.ours, repeats);
+  out.plain_us = quickest_us(duel.plain, repeats);
+  if (!ours_first) out.ours_us = quickest_us(duel.ours, repeats);
+  return out;
 }
 
 OpCost fight(const Duel& duel, int rounds) {
@@ -65,7 +60,7 @@ OpCost fight(const Duel& duel, int rounds) {
   std::vector<double> plain;
   std::vector<double> speed;
   for (int i = 0; i < rounds; ++i) {
-    const Turns turns = take_turns(duel, repeats);
+    const Turns turns = take_turns(duel, repeats, i % 2 == 0);
     ours.push_back(turns.ours_us);
     plain.push_back(turns.plain_us);
     speed.push_back(turns.plain_us / turns.ours_us);
@@ -326,7 +321,8 @@ std::vector<DispatchCost> dispatch(int rounds) {
 
 OpsBench bench_ops(const OpsBenchOptions& options, const Progress& progress) {
   const GradModeScope no_grad(false);
-  OpsBench bench{.device = "cpu:0", .threads = thread_count(), .size_bytes = options.size_bytes};
+  OpsBench bench{.device = "cpu:0", .threads = bench_threads(), .size_bytes = options.size_bytes};
+  openblas_set_num_threads(bench.threads);
   const auto is_asked = [&](const std::string& group, const std::string& name) {
     return (group + ": " + name).find(options.filter) != std::string::npos;
   };

@@ -65,6 +65,8 @@ void add_step_options(CLI::App& app, StepWords& words) {
          "MODE",
          "what the backward computes again: none, sqrt, all; auto: the mildest that fits");
   option("--accumulate", words.accumulate, "N", "cut the batch into so many micro-batches");
+  option("--workers", words.workers, "N", "threads that prepare batches; else nobody but the step");
+  option("--prefetch", words.prefetch, "N", "batches on their way while a step runs");
   option("--seed", words.seed, "N", "of weights and examples");
   option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
   option("--policy", words.policy, "POLICY", "the allocator: pytorch, pytorch:CONF or paged");
@@ -86,7 +88,9 @@ train::StepConfig step_config(const StepWords& words) {
                              .accumulate = words.accumulate.value_or(1),
                              .optimizer = words.optimizer,
                              .lr = words.lr,
-                             .seed = words.seed};
+                             .seed = words.seed,
+                             .workers = words.workers,
+                             .prefetch = words.prefetch};
     if (!words.precision.empty()) config.precision = train::parse_precision(words.precision);
     if (!is_auto_checkpoint(words)) {
       config.checkpoint = train::parse_checkpoint(words.checkpoint);
@@ -118,6 +122,8 @@ std::string as_typed(const train::StepConfig& config) {
   add("--seq", config.model.seq);
   if (config.batch != info.batch) add("--batch", config.batch);
   if (config.accumulate != 1) add("--accumulate", config.accumulate);
+  if (config.workers != 0) add("--workers", config.workers);
+  if (config.prefetch != 0) add("--prefetch", config.prefetch);
   if (config.optimizer != info.optimizer) out += " --optimizer " + config.optimizer;
   if (config.precision != train::Precision::kF32) {
     out += fmt::format(" --dtype {}", to_string(config.precision));

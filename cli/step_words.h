@@ -20,6 +20,8 @@ struct StepWords {
   std::optional<std::int64_t> accumulate{};
   std::optional<double> lr{};
   std::uint64_t seed = 0;
+  int workers = 0;
+  int prefetch = 0;
   std::string optimizer{};
   std::string precision{};
   std::string checkpoint = "none";

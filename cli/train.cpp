@@ -13,7 +13,7 @@
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/report/bar.h"
 #include "headroom/trace/history.h"
-#include "headroom/train/data_files.h"
+#include "headroom/train/data.h"
 #include "headroom/train/retry.h"
 
 #include "cli/commands.h"
@@ -122,12 +122,11 @@ void train_on(memory::Allocator& allocator,
   if (typed.record.empty()) meter = std::make_unique<train::Meter>(allocator);
   const std::unique_ptr<trace::History> history = start_recording(typed, allocator);
   try {
-    std::unique_ptr<train::Examples> examples;
+    std::unique_ptr<nn::Dataset> data;
     if (!typed.data.empty()) {
-      examples = train::file_examples(
-          typed.data, train::check_model(report.config.model), report.config.seed);
+      data = train::file_data(typed.data, train::check_model(report.config.model));
     }
-    train::StepRunner runner(report.config, allocator, std::move(examples));
+    train::StepRunner runner(report.config, allocator, std::move(data));
     run_steps(runner, typed, report, context);
     report.micro_batch = runner.micro_batch();
     report.account = allocator.account();

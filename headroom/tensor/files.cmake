@@ -11,6 +11,7 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/cpu_kernels.cpp
   cpu/dropout.cpp
   cpu/element.cpp
+  cpu/gemm.cpp
   cpu/generate.cpp
   cpu/index.cpp
   cpu/linalg.cpp

@@ -1,9 +1,8 @@
 set(HEADROOM_TRAIN_SOURCES
-  data_files.cpp
-  examples.cpp
-  internal/batch_loader.cpp
+  data.cpp
   internal/counting_tape.cpp
   internal/planned_run.cpp
+  internal/step_data.cpp
   internal/words.cpp
   meter.cpp
   model_gpt.cpp
@@ -15,8 +14,7 @@ set(HEADROOM_TRAIN_SOURCES
   step.cpp)
 set(HEADROOM_TRAIN_HEADERS
   ../train.h
-  data_files.h
-  examples.h
+  data.h
   meter.h
   models.h
   plan.h

@@ -14,7 +14,8 @@
 #include "headroom/tensor/generator.h"
 #include "headroom/tensor/ops/binary.h"
 #include "headroom/tensor/ops/creation.h"
-#include "headroom/train/internal/batch_loader.h"
+#include "headroom/train/data.h"
+#include "headroom/train/internal/step_data.h"
 #include "headroom/train/internal/words.h"
 
 namespace headroom::train {
@@ -68,6 +69,13 @@ StepConfig resolved(StepConfig config) {
   const ModelInfo& info = find_model(config.model.name);
   if (config.optimizer.empty()) config.optimizer = info.optimizer;
   (void)word_index("optimizer", config.optimizer, kOptimizers);
+  if (config.lr && !(std::isfinite(*config.lr) && *config.lr >= 0)) {
+    throw InvalidArgument("a learning rate of " + internal::number_word(*config.lr) +
+                          " is not possible; a number of 0 or more is");
+  }
+  if (config.workers < 0 || config.prefetch < 0) {
+    throw InvalidArgument("workers and batches ahead cannot be fewer than 0");
+  }
   if (config.batch == 0) config.batch = info.batch;
   if (config.batch < 0) {
     throw InvalidArgument("a batch of " + std::to_string(config.batch) +
@@ -83,7 +91,7 @@ StepConfig resolved(StepConfig config) {
 
 StepRunner::StepRunner(const StepConfig& config,
                        memory::Allocator& allocator,
-                       std::unique_ptr<Examples> examples)
+                       std::unique_ptr<nn::Dataset> data)
     : config_(resolved(config)), allocator_(allocator) {
   default_generator(allocator_.device()).seed(config_.seed);
   model_ =
@@ -93,9 +101,13 @@ StepRunner::StepRunner(const StepConfig& config,
     // Low enough that no first step is skipped: it makes the optimiser's state, as the plan says.
     scaler_ = std::make_unique<nn::GradScaler>(nn::GradScalerOptions{.scale = 1024});
   }
-  if (!examples) examples = synthetic_examples(model_->example(), config_.seed);
-  loader_ = std::make_unique<internal::BatchLoader>(
-      model_->example(), std::move(examples), weight_type(config_.precision), allocator_);
+  if (!data) data = synthetic_data(model_->example(), config_.seed);
+  const internal::StepDataOptions options{.batch = config_.batch,
+                                          .type = weight_type(config_.precision),
+                                          .seed = config_.seed,
+                                          .workers = config_.workers,
+                                          .prefetch = config_.prefetch};
+  data_ = std::make_unique<internal::StepData>(std::move(data), options, allocator_);
   set_micro_batch((config_.batch + config_.accumulate - 1) / config_.accumulate);
 }
 
@@ -107,15 +119,20 @@ void StepRunner::set_micro_batch(std::int64_t examples) {
                           " examples is not possible; 1 or more is");
   }
   micro_ = std::min(examples, config_.batch);
-  batch_ = {};
 }
 
-Batch StepRunner::load(std::uint64_t first, std::int64_t count) {
-  const PhaseScope phase(Phase::kDataLoading);
-  if (!batch_.input.defined()) batch_ = loader_->allocate(micro_);
-  Batch out{.input = batch_.input.narrow(0, 0, count), .target = batch_.target.narrow(0, 0, count)};
-  loader_->fill(out, first);
-  return out;
+// Examples of the step, from `first` on. Its batch is taken once: a step that is tried again, and
+// one that is cut into micro-batches, sees the same.
+nn::Batch StepRunner::load(std::int64_t first, std::int64_t count) {
+  if (!batch_.input.defined() || batch_step_ != steps_) {
+    batch_ = {};  // its memory is there for the next
+    batch_ = data_->next();
+    batch_step_ = steps_;
+  }
+  Shape shape = model_->example().input;  // a file's images may be laid out otherwise
+  shape.insert(0, count);
+  return {.input = batch_.input.narrow(0, first, count).view(shape),
+          .target = batch_.target.narrow(0, first, count)};
 }
 
 // --- Forward -------------------------------------------------------------------------------------
@@ -140,27 +157,24 @@ Tensor StepRunner::run_model(const Tensor& x) {
   return model_->leave(y);
 }
 
-Tensor StepRunner::loss_of(const Batch& batch) {
+Tensor StepRunner::loss_of(const nn::Batch& batch) {
   const PhaseScope phase(Phase::kForward);
   std::optional<AutocastScope> autocast;
   if (const auto lower = lower_type(config_.precision)) autocast.emplace(*lower);
   return model_->loss(run_model(batch.input), batch.target);
 }
 
-Tensor StepRunner::forward_loss() {
-  return loss_of(load(steps_ * static_cast<std::uint64_t>(config_.batch), micro_));
-}
+Tensor StepRunner::forward_loss() { return loss_of(load(0, micro_)); }
 
 // --- The step ------------------------------------------------------------------------------------
 
 // Leaves the sum of the micro-batches' gradients, each by its share of the batch.
 double StepRunner::accumulate_gradients() {
-  const std::uint64_t first = steps_ * static_cast<std::uint64_t>(config_.batch);
   double mean = 0;
   for (std::int64_t done = 0; done < config_.batch; done += micro_) {
     const std::int64_t count = std::min(micro_, config_.batch - done);
     const double share = static_cast<double>(count) / static_cast<double>(config_.batch);
-    const Batch batch = load(first + static_cast<std::uint64_t>(done), count);
+    const nn::Batch batch = load(done, count);
     const Tensor loss = loss_of(batch);
     Tensor scaled = count == config_.batch ? loss : loss * share;
     if (scaler_) scaled = scaler_->scale(scaled);

@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "headroom/memory/allocator.h"
+#include "headroom/nn/data/loader.h"
 #include "headroom/nn/optim/gradients.h"
 #include "headroom/nn/optim/optimizer.h"
-#include "headroom/train/examples.h"
 #include "headroom/train/models.h"
 
 namespace headroom::train {
 
 namespace internal {
-class BatchLoader;
+class StepData;
 }  // namespace internal
 
 // f32 and f64 are the type of everything; bf16 and f16 are autocast over f32 weights, f16 with a
@@ -46,6 +46,8 @@ struct StepConfig {
   std::string optimizer{};  // sgd, momentum, adam, adamw; empty is the model's own
   std::optional<double> lr{};
   std::uint64_t seed = 0;
+  int workers = 0;   // threads that write batches; 0: the one that takes them
+  int prefetch = 0;  // batches on their way while a step runs; one of them on the device
 
   friend bool operator==(const StepConfig&, const StepConfig&) = default;
 };
@@ -62,10 +64,10 @@ struct StepResult {
 class StepRunner {
  public:
   // Throws InvalidArgument as resolved() does, OutOfMemory when the model itself does not fit.
-  // Without `examples`, synthetic ones.
+  // Without data, synthetic ones.
   StepRunner(const StepConfig& config,
              memory::Allocator& allocator,
-             std::unique_ptr<Examples> examples = nullptr);
+             std::unique_ptr<nn::Dataset> data = nullptr);
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -92,9 +94,9 @@ class StepRunner {
   }
 
  private:
-  [[nodiscard]] Batch load(std::uint64_t first, std::int64_t count);
+  [[nodiscard]] nn::Batch load(std::int64_t first, std::int64_t count);
   [[nodiscard]] Tensor run_model(const Tensor& x);
-  [[nodiscard]] Tensor loss_of(const Batch& batch);
+  [[nodiscard]] Tensor loss_of(const nn::Batch& batch);
   [[nodiscard]] double accumulate_gradients();
   [[nodiscard]] bool update();
 
@@ -103,10 +105,11 @@ class StepRunner {
   std::unique_ptr<Model> model_;
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<nn::GradScaler> scaler_{};  // of f16
-  std::unique_ptr<internal::BatchLoader> loader_;
+  std::unique_ptr<internal::StepData> data_;
   std::int64_t micro_ = 0;
   std::uint64_t steps_ = 0;
-  Batch batch_{};  // buffers for one micro-batch; they stay from step to step
+  nn::Batch batch_{};  // of the step below, until the next is taken
+  std::uint64_t batch_step_ = 0;
   std::vector<std::uint64_t> boundaries_{};
   bool failed_in_update_ = false;
 };

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "headroom/trace/file.h"
+
 #include "tests/support/json_schema.h"
 #include "tests/support/process.h"
 
@@ -191,6 +193,43 @@ TEST(TrainCommand, RecordsWhatInfoReads) {
   fs::remove(path);
 }
 
+// Starts and ends of the spans of one name, in microseconds.
+std::vector<std::pair<std::int64_t, std::int64_t>> spans_of(const trace::Trace& trace,
+                                                            std::string_view name) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> out;
+  for (const trace::Annotation& mark : trace.annotations) {
+    if (trace.strings[mark.name] != name) continue;
+    if (mark.is_start) {
+      out.emplace_back(mark.time_us, mark.time_us);
+    } else if (!out.empty()) {
+      out.back().second = mark.time_us;
+    }
+  }
+  return out;
+}
+
+TEST(TrainCommand, ARecordingShowsCopiesBesideCompute) {
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-train-copies.hrt";
+  std::vector<std::string> run{"train", "mlp", "--batch", "4096", "--steps", "6"};
+  const auto alone = json_of(run);
+  run.insert(run.end(),
+             {"--prefetch", "1", "--workers", "1", "--record", path.string(), "--force"});
+  const auto ahead = json_of(run);
+  EXPECT_EQ(ahead["losses"], alone["losses"]);  // the same examples in the same order
+  EXPECT_EQ(ahead["peak_allocated"], ahead["planned_allocated"]);
+  EXPECT_GT(ahead["peak_allocated"], alone["peak_allocated"]);
+  const auto file = trace::read_trace(path.string());
+  ASSERT_TRUE(file.has_value());
+  int beside = 0;
+  for (const auto& [copy_start, copy_end] : spans_of(file->trace, "copy to device")) {
+    for (const auto& [start, end] : spans_of(file->trace, "forward")) {
+      beside += static_cast<int>(copy_start < end && start < copy_end);
+    }
+  }
+  EXPECT_GT(beside, 0);
+  fs::remove(path);
+}
+
 TEST(TrainCommand, ReadsBytesFromAFile) {
   const fs::path path = fs::path(::testing::TempDir()) / "headroom-train-test.txt";
   std::ofstream(path) << std::string(500, 'a') + std::string(500, 'b');
@@ -228,6 +267,10 @@ TEST(TrainAndPlan, SayWhatIsWrongAndWhatWouldBeValid) {
       {{"plan", "mlp", "--checkpoint", "some"}, 2, "there is no checkpoint mode 'some'"},
       {{"plan", "mlp", "--dtype", "f8"}, 2, "there is no precision 'f8'"},
       {{"plan", "mlp", "--optimizer", "lion"}, 2, "there is no optimizer 'lion'; there are: sgd"},
+      {{"train", "mlp", "--lr", "nan"}, 2, "a learning rate of nan is not possible"},
+      {{"train", "mlp", "--lr", "inf"}, 2, "a learning rate of inf is not possible"},
+      {{"plan", "mlp", "--lr=-1"}, 2, "a learning rate of -1 is not possible"},
+      {{"plan", "mlp", "--prefetch=-1"}, 2, "workers and batches ahead cannot be fewer than 0"},
       {{"plan", "mlp", "--fit"}, 2, "--fit: a limit is needed"},
       {{"plan", "mlp", "--limit", "20MB"}, 2, "--limit: "},
       {{"train", "mlp", "--device", "tpu"}, 2, "--device: "},

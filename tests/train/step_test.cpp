@@ -3,6 +3,7 @@
 #include "headroom/train/step.h"
 
 #include <cmath>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -205,6 +206,10 @@ TEST(Step, RefusesWhatCannotBe) {
       {{.batch = -1}, "a batch of -1 is not possible; 1 or more is"},
       {{.batch = 4, .accumulate = 5}, "cannot be cut into 5 micro-batches; 1 to 4 is possible"},
       {{.batch = 4, .accumulate = 0}, "cannot be cut into 0 micro-batches"},
+      {{.lr = std::numeric_limits<double>::quiet_NaN()},
+       "a learning rate of nan is not possible; a number of 0 or more is"},
+      {{.lr = std::numeric_limits<double>::infinity()}, "a learning rate of inf is not possible"},
+      {{.lr = -0.5}, "a learning rate of -0.5 is not possible"},
       {{.optimizer = "adamm"}, "there is no optimizer 'adamm'; did you mean 'adam'?"}};
   for (const WrongStep& wrong : cases) {
     TrainWorld world(Kind::kMeta);

@@ -73,13 +73,13 @@ class alignas(128) Magazines {
     ++counts_[size_class];
     set_cached_bytes(cached_bytes() + kClasses[size_class].block_bytes);
   }
-  // How many blocks to fetch when a class has run out: more each time, up to half a magazine, and
-  // fewer when blocks had to be given back. A class that is seldom asked for fetches little.
+  // How many blocks to fetch besides the one that is wanted, when a class has run out: none at
+  // first, more each time, up to half a magazine; fewer when blocks had to be given back. A class
+  // that is seldom asked for fetches little.
   [[nodiscard]] std::size_t next_fetch(std::size_t size_class) noexcept {
-    const std::size_t count = fetches_[size_class] + 1U;
-    const std::size_t next =
-        std::min(2 * count, std::size_t{kClasses[size_class].magazine_blocks} / 2);
-    fetches_[size_class] = static_cast<std::uint8_t>(next - 1);
+    const std::size_t count = fetches_[size_class];
+    const std::size_t most = std::size_t{kClasses[size_class].magazine_blocks} / 2;
+    fetches_[size_class] = static_cast<std::uint8_t>(std::min(count == 0 ? 1 : 2 * count, most));
     return count;
   }
   // Takes out the blocks that have been here longest; all but `keep`.
@@ -94,6 +94,14 @@ class alignas(128) Magazines {
     for (std::size_t i = 0; i < keep; ++i) slots[i] = slots[i + gone];
     counts_[size_class] = static_cast<std::uint8_t>(keep);
     set_cached_bytes(cached_bytes() - gone * kClasses[size_class].block_bytes);
+  }
+  // Takes out whole classes, in turn, until half of what may be here is left.
+  template <class Function>
+  void spill_half(Function&& function) noexcept {
+    while (cached_bytes() > kMagazineBytes / 2) {
+      spill(next_spill_, 0, function);
+      next_spill_ = static_cast<std::uint8_t>((next_spill_ + 1U) % kSizeClasses);
+    }
   }
   template <class Function>
   void for_each(Function&& function) const {
@@ -113,7 +121,8 @@ class alignas(128) Magazines {
   StreamId stream_;
   std::atomic<std::uint64_t> cached_bytes_{0};
   std::array<std::uint8_t, kSizeClasses> counts_{};
-  std::array<std::uint8_t, kSizeClasses> fetches_{};  // less one
+  std::array<std::uint8_t, kSizeClasses> fetches_{};
+  std::uint8_t next_spill_ = 0;
   std::array<SlabSlot, kMagazineSlots> slots_{};
 };
 

@@ -106,6 +106,7 @@ inline void Allocator::note_threads(const internal::ThreadTally& tally) const no
   internal::fold_movement(stats_.requested_bytes, tally.requested);
   internal::fold_movement(stats_.live_bytes, tally.live);
   for (std::size_t i = 0; i < kCategoryCount; ++i) {
+    if (tally.categories[i].is_none()) continue;
     internal::fold_movement(stats_.category_bytes[i], tally.categories[i]);
   }
 }

@@ -325,15 +325,14 @@ void SlabHeap::refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size
   }
 }
 
-// For one block more: half of its class goes back, or where all classes are too much together, half
-// of each.
+// For one block more: half of its class goes back, or half of everything where all classes are too
+// much together.
 void SlabHeap::make_room(Magazines& magazines, std::size_t size_class) noexcept {
   const auto back = [this](const SlabSlot& slot) { put_block(slot); };
   if (magazines.is_class_full(size_class)) {
     magazines.spill(size_class, magazines.count(size_class) / 2, back);
   }
-  if (magazines.has_room(size_class)) return;
-  for (std::size_t c = 0; c < kSizeClasses; ++c) magazines.spill(c, magazines.count(c) / 2, back);
+  if (!magazines.has_room(size_class)) magazines.spill_half(back);
 }
 
 void SlabHeap::drain(ThreadCache& cache) noexcept {

@@ -27,6 +27,7 @@ struct Movement {
   std::int64_t went = 0;
   std::int64_t most = 0;
 
+  [[nodiscard]] bool is_none() const noexcept { return (came | went) == 0; }
   [[nodiscard]] std::int64_t now() const noexcept { return came - went; }
   [[nodiscard]] bool may_rise(std::int64_t by) const noexcept {
     return now() + by <= kMostUnfolded;
@@ -65,7 +66,7 @@ struct ThreadTally {
   // Nobody else can have moved the statistics meanwhile.
   bool is_alone = true;
 
-  [[nodiscard]] bool is_empty() const noexcept { return (blocks.came | blocks.went) == 0; }
+  [[nodiscard]] bool is_empty() const noexcept { return blocks.is_none(); }
 
   // Whether the block can be counted; if not, fold first.
   [[nodiscard]] bool may_add(const TallyBlock& block) const noexcept {

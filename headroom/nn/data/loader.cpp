@@ -28,9 +28,11 @@ Shape with_rows(std::int64_t rows, const Shape& shape) {
   return out;
 }
 
-BatchPlan plan_of(const DataLoader& loader, std::int64_t epoch) {
-  return {
-      .order = loader.order(epoch), .batch = loader.options().batch, .batches = loader.batches()};
+// On meta nothing is written, so no order is made: a plan may ask for any number of examples.
+BatchPlan plan_of(const DataLoader& loader, std::int64_t epoch, bool is_meta) {
+  return {.order = is_meta ? std::vector<std::int64_t>() : loader.order(epoch),
+          .batch = loader.options().batch,
+          .batches = loader.batches()};
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ class EpochRun {
         allocator_(loader.options().place.resolve()),
         is_meta_(allocator_.device().id().kind == device::DeviceKind::kMeta),
         looks_ahead_(loader.options().prefetch > 0),
-        plan_(plan_of(loader, epoch)) {
+        plan_(plan_of(loader, epoch, is_meta_)) {
     if (is_meta_) return;
     if (looks_ahead_) copies_.emplace(allocator_.device());
     const DataLoaderOptions& options = loader.options();
@@ -106,7 +108,7 @@ class EpochRun {
   }
 
   Fetched fetch(std::int64_t number) {
-    const auto rows = static_cast<std::int64_t>(plan_.examples(number).size());
+    const std::int64_t rows = std::min(plan_.batch, dataset_.size() - number * plan_.batch);
     Fetched out{.batch = {.input = made(rows, spec_.input), .target = made(rows, spec_.target)}};
     if (is_meta_) return out;
     std::unique_ptr<HostBuffer> buffer = workers_->take(number);

@@ -1,5 +1,6 @@
 #include "headroom/nn/data/synthetic.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <string>
@@ -73,12 +74,32 @@ ExampleSpec SyntheticClasses::spec() const {
   return {.input = {.dtype = DType::kF32, .shape = shape_}, .target = {.dtype = DType::kI64}};
 }
 
+std::vector<float> SyntheticClasses::pattern_of(std::int64_t label) const {
+  Draws draws(seed_, Drawn::kPattern, label);
+  std::vector<float> out(static_cast<std::size_t>(numel_));
+  const bool is_image = shape_.size() == 3;
+  const std::int64_t width = is_image ? shape_[2] : numel_;
+  const std::int64_t cell =
+      is_image ? std::max<std::int64_t>(1, std::min(shape_[1], width) / 14) : 1;
+  for (std::int64_t k = 0; k < numel_; ++k) {
+    const std::int64_t row = is_image ? k / width % shape_[1] : 0;
+    const std::int64_t column = k % width;
+    // A cell's number is drawn at its first place.
+    const std::int64_t first = k - row % cell * width - column % cell;
+    out[static_cast<std::size_t>(k)] =
+        first == k ? draws.next_unit() : out[static_cast<std::size_t>(first)];
+  }
+  return out;
+}
+
 void SyntheticClasses::write(std::int64_t i, void* input, void* target) const {
   Draws noise(seed_, Drawn::kExample, i);
   const std::int64_t own = below(noise.next(), classes_);
-  Draws pattern(seed_, Drawn::kPattern, own);
+  const std::vector<float> pattern = pattern_of(own);
   auto* const x = static_cast<float*>(input);
-  for (std::int64_t k = 0; k < numel_; ++k) x[k] = pattern.next_unit() + noise.next_unit();
+  for (std::int64_t k = 0; k < numel_; ++k) {
+    x[k] = pattern[static_cast<std::size_t>(k)] + noise.next_unit();
+  }
   *static_cast<std::int64_t*>(target) = own;
 }
 

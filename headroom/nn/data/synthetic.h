@@ -3,13 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "headroom/nn/data/dataset.h"
 
 namespace headroom::nn {
 
 // f32 inputs of any shape ([channels, height, width], or [features]) in `classes` classes, i64
-// targets: each class has a pattern of its own, with noise as large over it.
+// targets: each class has a pattern of its own, with noise as large over it. The pattern of an
+// image is the same over cells of a fourteenth of its side, which a convolution can see.
 class SyntheticClasses : public Dataset {
  public:
   // Throws InvalidArgument unless there are examples, classes and elements.
@@ -22,6 +24,8 @@ class SyntheticClasses : public Dataset {
   void write(std::int64_t i, void* input, void* target) const override;
 
  private:
+  [[nodiscard]] std::vector<float> pattern_of(std::int64_t label) const;
+
   std::int64_t size_;
   Shape shape_;
   std::int64_t numel_;

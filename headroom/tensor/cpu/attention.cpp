@@ -11,6 +11,7 @@
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/exponential.h"
 #include "headroom/tensor/cpu/sums.h"
+#include "headroom/tensor/cpu/wide.h"
 #include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
@@ -137,22 +138,6 @@ void mask_row(
   }
 }
 
-template <class C>
-C largest_of(const C* values, std::int64_t count, C than) {
-  constexpr std::int64_t kLanes = 16;
-  C lanes[kLanes];
-  std::fill_n(lanes, kLanes, than);
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t j = 0; j < kLanes; ++j) {
-      lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
-    }
-  }
-  for (; i < count; ++i) than = values[i] > than ? values[i] : than;
-  for (const C lane : lanes) than = lane > than ? lane : than;
-  return than;
-}
-
 // scores = scale * q k^T.
 template <class C>
 void score(const AttentionArgs& a, const Span& s, const Tile<C>& q, const Tile<C>& k, C* scores) {
@@ -184,18 +169,20 @@ void soften_row(
     const AttentionArgs& a, const Span& s, std::int64_t i, C* scores, RowState<C> state, C* out) {
   const std::int64_t count = visible(a, s, i);
   mask_row(a, s, i, count, scores);
-  const C max = largest_of(scores, count, state.max[i]);
+  C max{};
+  wide([&, before = state.max[i]] { max = largest(scores, count, before); });
   if (max == -std::numeric_limits<C>::infinity()) {
-    // Nothing so far, unless there is a NaN that no comparison finds.
-    for (std::int64_t j = 0; j < count; ++j) scores[j] = scores[j] != scores[j] ? scores[j] : C{0};
-    std::fill(scores + count, scores + s.columns, C{0});
+    std::fill_n(scores, s.columns, C{0});  // nothing to see so far
     return;
   }
   const C factor = exponential(state.max[i] - max);
-  const double sum = add_up<C>(count, [scores, max](std::int64_t j) {
-    const C e = exponential(scores[j] - max);
-    scores[j] = e;
-    return e;
+  double sum = 0;
+  wide([=, &sum] {
+    sum = add_up<C>(count, [scores, max](std::int64_t j) {
+      const C e = exponential(scores[j] - max);
+      scores[j] = e;
+      return e;
+    });
   });
   std::fill(scores + count, scores + s.columns, C{0});
   state.max[i] = max;
@@ -322,7 +309,9 @@ void restore_row(const AttentionArgs& a, const Span& s, std::int64_t i, C* score
   const std::int64_t count = visible(a, s, i);
   mask_row(a, s, i, count, scores);
   const C lse = static_cast<const C*>(a.log_sum_exp)[s.head * a.queries + s.row + i];
-  for (std::int64_t j = 0; j < count; ++j) scores[j] = exponential(scores[j] - lse);
+  wide([=] {
+    for (std::int64_t j = 0; j < count; ++j) scores[j] = exponential(scores[j] - lse);
+  });
   std::fill(scores + count, scores + s.columns, C{0});
 }
 
@@ -374,7 +363,10 @@ void attend_back(const HeadBack<C>& h,
     const C dot = h.dots[s.row + i];
     const C* p = h.scores + i * s.columns;
     C* slope = h.slopes + i * s.columns;
-    for (std::int64_t j = 0; j < s.columns; ++j) slope[j] = p[j] * (slope[j] - dot);
+    wide([=, columns = s.columns] {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < columns; ++j) slope[j] = p[j] * (slope[j] - dot);
+    });
   }
   if (dk.is_wanted()) add_to_keys(s, h.slopes, q, a.width, a.scale, dk.data());
   if (!dq.is_wanted()) return;

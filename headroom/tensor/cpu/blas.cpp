@@ -10,7 +10,8 @@ namespace headroom::tensor::cpu {
 static void gemm(
     const Gemm& g, const Complex64* a, const Complex64* b, Complex64 beta, Complex64* c) {
   const Complex64 one(1);
-  cblas_cgemm(CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, &one, a, g.lda, b, g.ldb, &beta, c, g.n);
+  cblas_cgemm(
+      CblasRowMajor, g.ta, g.tb, g.m, g.n, g.k, &one, a, g.lda, b, g.ldb, &beta, c, g.leading());
 }
 
 namespace {
@@ -30,49 +31,68 @@ Gemm shape_of(const MatmulArgs& args) {
           flag(args.b)};
 }
 
-// Calls f(offset of a, offset of b, offset of the output) for every product.
-template <class F>
-void for_batch(const MatmulArgs& args, F&& f) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : args.batch) count *= size;
-  for (std::int64_t at = 0; at < count; ++at) {
-    std::int64_t a = 0;
-    std::int64_t b = 0;
-    std::int64_t rest = at;
+// Where product `at` of a batch has its operands.
+struct BatchOffsets {
+  BatchOffsets(const MatmulArgs& args, std::int64_t at) : c(at * args.m * args.n) {
     for (int i = args.batch.size() - 1; i >= 0; --i) {
-      const std::int64_t here = rest % args.batch[i];
-      rest /= args.batch[i];
+      const std::int64_t here = at % args.batch[i];
+      at /= args.batch[i];
       a += here * args.a.batch_strides[static_cast<std::size_t>(i)];
       b += here * args.b.batch_strides[static_cast<std::size_t>(i)];
     }
-    f(a, b, at * args.m * args.n);
+  }
+
+  std::int64_t a = 0;
+  std::int64_t b = 0;
+  std::int64_t c;
+};
+
+// Rows of so many elements that are worth waking a thread for.
+std::int64_t row_grain(std::int64_t elements) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(elements, 1));
+}
+
+std::int64_t batch_size(const MatmulArgs& args) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : args.batch) count *= size;
+  return count;
+}
+
+// Every row of a part starts as the bias, or as 0 where there is nothing to add up.
+template <class T>
+void fill_part(const GemmPart& part, const T* bias, std::int64_t leading, T* out) {
+  for (int i = 0; i < part.gemm.m; ++i) {
+    T* row = out + i * leading;
+    if (bias != nullptr) {
+      std::copy_n(bias + part.column, part.gemm.n, row);
+    } else {
+      std::fill_n(row, part.gemm.n, T{0});
+    }
   }
 }
 
-// Every row starts as the bias, and the product is added to it.
-template <class T>
-void fill_rows(const MatmulArgs& args, const T* bias, T* out) {
-  for (std::int64_t i = 0; i < args.m; ++i) std::copy_n(bias, args.n, out + i * args.n);
-}
-
+// Parts of all products of the batch are shared out among the threads.
 template <class T>
 void multiply(const MatmulArgs& args) {
-  use_our_threads();
+  const GemmWithoutThreads own_threads;
   const Gemm shape = shape_of(args);
+  const std::int64_t count = batch_size(args);
+  const int threads = ThreadPool::shared().size();
+  const GemmParts parts(shape, count >= threads ? 1 : threads);
   const auto* bias = static_cast<const T*>(args.bias);
-  for_batch(args, [&](std::int64_t a, std::int64_t b, std::int64_t c) {
-    T* out = static_cast<T*>(args.out) + c;
-    if (bias != nullptr) {
-      fill_rows(args, bias, out);
-    } else if (args.k == 0) {
-      std::fill_n(out, args.m * args.n, T{0});
+  parallel_for(count * parts.count(), gemm_grain(shape, parts), [&](auto begin, auto end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const GemmPart part(shape, parts, i % parts.count());
+      const BatchOffsets at(args, i / parts.count());
+      T* out = static_cast<T*>(args.out) + at.c + part.c;
+      if (bias != nullptr || args.k == 0) fill_part(part, bias, args.n, out);
+      if (args.k == 0) continue;
+      gemm(part.gemm,
+           static_cast<const T*>(args.a.data) + at.a + part.a,
+           static_cast<const T*>(args.b.data) + at.b + part.b,
+           bias != nullptr ? T{1} : T{0},
+           out);
     }
-    if (args.k == 0) return;
-    gemm(shape,
-         static_cast<const T*>(args.a.data) + a,
-         static_cast<const T*>(args.b.data) + b,
-         bias != nullptr ? T{1} : T{0},
-         out);
   });
 }
 
@@ -85,35 +105,55 @@ void widen(const MatrixOperand& x,
            float* to) {
   const std::int64_t outer = x.is_transposed ? columns : rows;
   const std::int64_t inner = x.is_transposed ? rows : columns;
-  for (std::int64_t i = 0; i < outer; ++i) {
-    const auto* from = static_cast<const std::uint16_t*>(data) + i * x.leading;
-    load_run(from, dtype, 1, inner, to + i * inner);
-  }
+  parallel_for(outer, row_grain(inner), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto* from = static_cast<const std::uint16_t*>(data) + i * x.leading;
+      load_run(from, dtype, 1, inner, to + i * inner);
+    }
+  });
 }
 
 void multiply_16(const MatmulArgs& args) {
-  use_our_threads();
+  const GemmWithoutThreads own_threads;
   Gemm shape = shape_of(args);
   shape.lda = static_cast<int>(std::max<std::int64_t>(args.a.is_transposed ? args.m : args.k, 1));
   shape.ldb = static_cast<int>(std::max<std::int64_t>(args.b.is_transposed ? args.k : args.n, 1));
   float* wide_a = args.workspace;
   float* wide_b = wide_a + args.m * args.k;
   float* wide_c = wide_b + args.k * args.n;
-  for_batch(args, [&](std::int64_t a, std::int64_t b, std::int64_t c) {
-    const auto* from_a = static_cast<const std::uint16_t*>(args.a.data) + a;
-    const auto* from_b = static_cast<const std::uint16_t*>(args.b.data) + b;
-    widen(args.a, from_a, args.dtype, args.m, args.k, wide_a);
-    widen(args.b, from_b, args.dtype, args.k, args.n, wide_b);
-    std::fill_n(wide_c, args.m * args.n, 0.0F);
-    if (args.bias != nullptr) {
-      for (std::int64_t i = 0; i < args.m; ++i) {
-        load_run(args.bias, args.dtype, 1, args.n, wide_c + i * args.n);
+  for (std::int64_t i = 0; i < batch_size(args); ++i) {
+    const BatchOffsets at(args, i);
+    widen(args.a,
+          static_cast<const std::uint16_t*>(args.a.data) + at.a,
+          args.dtype,
+          args.m,
+          args.k,
+          wide_a);
+    widen(args.b,
+          static_cast<const std::uint16_t*>(args.b.data) + at.b,
+          args.dtype,
+          args.k,
+          args.n,
+          wide_b);
+    const auto for_rows = [&args](const auto& body) {
+      parallel_for(args.m, row_grain(args.n), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) body(row);
+      });
+    };
+    for_rows([&](std::int64_t row) {
+      float* to = wide_c + row * args.n;
+      if (args.bias != nullptr) {
+        load_run(args.bias, args.dtype, 1, args.n, to);
+      } else {
+        std::fill_n(to, args.n, 0.0F);
       }
-    }
-    if (args.k > 0) gemm(shape, wide_a, wide_b, 1.0F, wide_c);
-    auto* out = static_cast<std::uint16_t*>(args.out) + c;
-    store_run(out, args.dtype, 1, args.m * args.n, wide_c);
-  });
+    });
+    if (args.k > 0) gemm_on_threads(shape, wide_a, wide_b, 1.0F, wide_c);
+    auto* out = static_cast<std::uint16_t*>(args.out) + at.c;
+    for_rows([&](std::int64_t row) {
+      store_run(out + row * args.n, args.dtype, 1, args.n, wide_c + row * args.n);
+    });
+  }
 }
 
 // One row of the product of integers; sums wrap.
@@ -142,17 +182,18 @@ void add_product_row(const MatmulArgs& args,
 
 void multiply_integers(const MatmulArgs& args) {
   const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(args.dtype));
-  for_batch(args, [&](std::int64_t a, std::int64_t b, std::int64_t c) {
-    const char* from_a = static_cast<const char*>(args.a.data) + a * bytes;
-    const char* from_b = static_cast<const char*>(args.b.data) + b * bytes;
-    char* out = static_cast<char*>(args.out) + c * bytes;
+  for (std::int64_t i = 0; i < batch_size(args); ++i) {
+    const BatchOffsets at(args, i);
+    const char* from_a = static_cast<const char*>(args.a.data) + at.a * bytes;
+    const char* from_b = static_cast<const char*>(args.b.data) + at.b * bytes;
+    char* out = static_cast<char*>(args.out) + at.c * bytes;
     for (std::int64_t row = 0; row < args.m; ++row) {
       std::vector<std::int64_t> sums(static_cast<std::size_t>(args.n), 0);
       if (args.bias != nullptr) load_run(args.bias, args.dtype, 1, args.n, sums.data());
       add_product_row(args, from_a, from_b, row, sums);
       store_run(out + row * args.n * bytes, args.dtype, 1, args.n, sums.data());
     }
-  });
+  }
 }
 
 }  // namespace

@@ -189,25 +189,28 @@ void multiply_tile(const Conv2dArgs& a,
   C* y = part.y + tile.begin * a.out_size[1];
   switch (a.pass) {
     case ConvPass::kForward:
-      gemm({.m = out, .n = width, .k = window, .lda = window, .ldb = width, .ldc = plane},
-           part.weight,
-           columns,
-           a.bias != nullptr ? C{1} : C{0},
-           y);
+      gemm_on_threads<C>(
+          {.m = out, .n = width, .k = window, .lda = window, .ldb = width, .ldc = plane},
+          part.weight,
+          columns,
+          a.bias != nullptr ? C{1} : C{0},
+          y);
       return;
     case ConvPass::kInput:
-      gemm({.m = window, .n = width, .k = out, .lda = window, .ldb = plane, .ta = CblasTrans},
-           part.weight,
-           y,
-           C{0},
-           columns);
+      gemm_on_threads<C>(
+          {.m = window, .n = width, .k = out, .lda = window, .ldb = plane, .ta = CblasTrans},
+          part.weight,
+          y,
+          C{0},
+          columns);
       return;
     case ConvPass::kWeight:
-      gemm({.m = out, .n = window, .k = width, .lda = plane, .ldb = width, .tb = CblasTrans},
-           y,
-           columns,
-           C{1},
-           part.weight);
+      gemm_on_threads<C>(
+          {.m = out, .n = window, .k = width, .lda = plane, .ldb = width, .tb = CblasTrans},
+          y,
+          columns,
+          C{1},
+          part.weight);
   }
 }
 
@@ -329,7 +332,7 @@ void convolve_image(const Conv2dArgs& a, const GroupPart<C>& image, C* columns) 
 
 template <class C>
 void convolve(const Conv2dArgs& a) {
-  use_our_threads();
+  const GemmWithoutThreads own_threads;
   const ConvArrays<C> arrays(a);
   const bool makes_weight = a.pass == ConvPass::kWeight;
   C* weight = makes_weight ? arrays.weight.at(0) : arrays.weight.read(0);

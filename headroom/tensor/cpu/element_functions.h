@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "headroom/tensor/cpu/wide.h"
 #include "headroom/tensor/kernels.h"
 
 namespace headroom::tensor::cpu {
@@ -38,26 +39,26 @@ template <class C>
 // depends on one before.
 template <class C, C (*F)(C)>
 void loop1(C* out, const C* const* in, std::int64_t count) {
-  const C* a = in[0];
+  wide([=, a = in[0]] {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) out[i] = F(a[i]);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = F(a[i]);
+  });
 }
 
 template <class C, C (*F)(C, C)>
 void loop2(C* out, const C* const* in, std::int64_t count) {
-  const C* a = in[0];
-  const C* b = in[1];
+  wide([=, a = in[0], b = in[1]] {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) out[i] = F(a[i], b[i]);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = F(a[i], b[i]);
+  });
 }
 
 template <class C, C (*F)(C, C, C)>
 void loop3(C* out, const C* const* in, std::int64_t count) {
-  const C* a = in[0];
-  const C* b = in[1];
-  const C* c = in[2];
+  wide([=, a = in[0], b = in[1], c = in[2]] {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) out[i] = F(a[i], b[i], c[i]);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = F(a[i], b[i], c[i]);
+  });
 }
 
 }  // namespace headroom::tensor::cpu

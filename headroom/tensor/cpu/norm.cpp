@@ -7,6 +7,7 @@
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/wide.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -39,15 +40,20 @@ class Elements {
                               std::int64_t count,
                               Block<C>& buffer) const {
     char* at = place(run, first);
-    if (dtype_ == kNative<C> && group_.step == 1) return reinterpret_cast<const C*>(at);
+    if (is_direct()) return reinterpret_cast<const C*>(at);
     load_run(at, dtype_, group_.step, count, buffer.values);
     return buffer.values;
   }
+  // Where a block is computed: in place, or in `buffer`; write() brings it home.
+  [[nodiscard]] C* to(std::int64_t run, std::int64_t first, Block<C>& buffer) const {
+    return is_direct() ? reinterpret_cast<C*>(place(run, first)) : buffer.values;
+  }
   void write(std::int64_t run, std::int64_t first, std::int64_t count, const C* from) const {
-    store_run(place(run, first), dtype_, group_.step, count, from);
+    if (!is_direct()) store_run(place(run, first), dtype_, group_.step, count, from);
   }
 
  private:
+  [[nodiscard]] bool is_direct() const { return dtype_ == kNative<C> && group_.step == 1; }
   [[nodiscard]] char* place(std::int64_t run, std::int64_t first) const {
     return data_ + (group_.start + run * group_.gap + first * group_.step) * bytes_;
   }
@@ -79,14 +85,16 @@ Moments moments_of(const Elements<C>& x, const Group& group) {
   Moments out;
   for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
     const C* from = x.read(run, first, n, buffer);
-    out.mean += add_up<C>(n, [from](std::int64_t i) { return from[i]; });
+    wide([&out, from, n] { out.mean += add_up<C>(n, [from](std::int64_t i) { return from[i]; }); });
   });
   out.mean /= count;
   const C shift = static_cast<C>(out.mean);
   for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
     const C* from = x.read(run, first, n, buffer);
-    out.var += add_up<C>(
-        n, [from, shift](std::int64_t i) { return (from[i] - shift) * (from[i] - shift); });
+    wide([&out, from, shift, n] {
+      out.var += add_up<C>(
+          n, [from, shift](std::int64_t i) { return (from[i] - shift) * (from[i] - shift); });
+    });
   });
   const double rest = out.mean - static_cast<double>(shift);  // what rounding the mean left
   out.var = std::max(out.var / count - rest * rest, 0.0);
@@ -120,6 +128,7 @@ const C* parameters(const void* data,
                     C otherwise,
                     Block<C>& buffer) {
   const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(dtype));
+  if (data != nullptr && dtype == kNative<C>) return static_cast<const C*>(data) + first;
   if (data == nullptr) {
     std::fill_n(buffer.values, count, otherwise);
   } else {
@@ -157,8 +166,11 @@ void normalize_row(const LayerNormArgs& a, std::int64_t row) {
     const C* from = x.read(run, first, n, in);
     const C* w = parameters(a.weight, a.parameter_dtype, first, n, C{1}, weights);
     const C* b = parameters(a.bias, a.parameter_dtype, first, n, C{0}, biases);
-    for (std::int64_t i = 0; i < n; ++i) out.values[i] = (from[i] - mean) * rstd * w[i] + b[i];
-    y.write(run, first, n, out.values);
+    C* const to = y.to(run, first, out);
+    wide([=] {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = (from[i] - mean) * rstd * w[i] + b[i];
+    });
+    y.write(run, first, n, to);
   });
 }
 
@@ -181,8 +193,10 @@ void row_gradient(const LayerNormArgs& a, std::int64_t row) {
     const C* from = x.read(run, first, n, xs);
     const C* g = grad.read(run, first, n, gs);
     const C* w = parameters(a.weight, a.parameter_dtype, first, n, C{1}, weights);
-    sum += add_up<C>(n, [=](std::int64_t i) { return g[i] * w[i]; });
-    dot += add_up<C>(n, [=](std::int64_t i) { return g[i] * w[i] * ((from[i] - mean) * rstd); });
+    wide([=, &sum, &dot] {
+      sum += add_up<C>(n, [=](std::int64_t i) { return g[i] * w[i]; });
+      dot += add_up<C>(n, [=](std::int64_t i) { return g[i] * w[i] * ((from[i] - mean) * rstd); });
+    });
   });
   const C sum_mean = static_cast<C>(sum / static_cast<double>(a.width));
   const C dot_mean = static_cast<C>(dot / static_cast<double>(a.width));
@@ -190,10 +204,13 @@ void row_gradient(const LayerNormArgs& a, std::int64_t row) {
     const C* from = x.read(run, first, n, xs);
     const C* g = grad.read(run, first, n, gs);
     const C* w = parameters(a.weight, a.parameter_dtype, first, n, C{1}, weights);
-    for (std::int64_t i = 0; i < n; ++i) {
-      out.values[i] = rstd * (g[i] * w[i] - sum_mean - (from[i] - mean) * rstd * dot_mean);
-    }
-    to.write(run, first, n, out.values);
+    C* const place = to.to(run, first, out);
+    wide([=] {
+      for (std::int64_t i = 0; i < n; ++i) {
+        place[i] = rstd * (g[i] * w[i] - sum_mean - (from[i] - mean) * rstd * dot_mean);
+      }
+    });
+    to.write(run, first, n, place);
   });
 }
 
@@ -212,10 +229,12 @@ void column_gradients(const LayerNormArgs& a, std::int64_t first, std::int64_t c
     const C* g = Elements<C>(a.grad, a.dtype, group).read(0, first, count, gs);
     const C mean = static_cast<const C*>(a.mean)[row];
     const C rstd = static_cast<const C*>(a.rstd)[row];
-    for (std::int64_t i = 0; i < count; ++i) {
-      weight_sums[i] += static_cast<double>(g[i] * ((x[i] - mean) * rstd));
-      bias_sums[i] += static_cast<double>(g[i]);
-    }
+    wide([=, &weight_sums, &bias_sums] {
+      for (std::int64_t i = 0; i < count; ++i) {
+        weight_sums[i] += static_cast<double>(g[i] * ((x[i] - mean) * rstd));
+        bias_sums[i] += static_cast<double>(g[i]);
+      }
+    });
   }
   for (std::int64_t i = 0; i < count; ++i) {
     put_number<C>(a.weight_grad, a.parameter_dtype, first + i, weight_sums[i]);
@@ -297,10 +316,11 @@ void normalize_channel(const BatchNormArgs& a, std::int64_t channel) {
   Block<C> out;
   for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
     const C* from = x.read(run, first, n, in);
-    for (std::int64_t i = 0; i < n; ++i) {
-      out.values[i] = (from[i] - scale.mean) * scale.rstd * w + b;
-    }
-    y.write(run, first, n, out.values);
+    C* const to = y.to(run, first, out);
+    wide([=] {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = (from[i] - scale.mean) * scale.rstd * w + b;
+    });
+    y.write(run, first, n, to);
   });
 }
 
@@ -321,10 +341,12 @@ void channel_gradient(const BatchNormArgs& a, std::int64_t channel) {
   double dot = 0;
   for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
     const C* g = grad.read(run, first, n, gs);
-    sum += add_up<C>(n, [=](std::int64_t i) { return g[i]; });
+    wide([=, &sum] { sum += add_up<C>(n, [=](std::int64_t i) { return g[i]; }); });
     if (a.x == nullptr) return;
     const C* from = x.read(run, first, n, xs);
-    dot += add_up<C>(n, [=](std::int64_t i) { return g[i] * ((from[i] - mean) * rstd); });
+    wide([=, &dot] {
+      dot += add_up<C>(n, [=](std::int64_t i) { return g[i] * ((from[i] - mean) * rstd); });
+    });
   });
   put_number<C>(a.weight_grad, a.parameter_dtype, channel, dot);
   put_number<C>(a.bias_grad, a.parameter_dtype, channel, sum);
@@ -337,15 +359,20 @@ void channel_gradient(const BatchNormArgs& a, std::int64_t channel) {
   Block<C> out;
   for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
     const C* g = grad.read(run, first, n, gs);
+    C* const place = to.to(run, first, out);
     if (!a.uses_batch) {
-      for (std::int64_t i = 0; i < n; ++i) out.values[i] = factor * g[i];
+      wide([=] {
+        for (std::int64_t i = 0; i < n; ++i) place[i] = factor * g[i];
+      });
     } else {
       const C* from = x.read(run, first, n, xs);
-      for (std::int64_t i = 0; i < n; ++i) {
-        out.values[i] = factor * (g[i] - sum_mean - (from[i] - mean) * rstd * dot_mean);
-      }
+      wide([=] {
+        for (std::int64_t i = 0; i < n; ++i) {
+          place[i] = factor * (g[i] - sum_mean - (from[i] - mean) * rstd * dot_mean);
+        }
+      });
     }
-    to.write(run, first, n, out.values);
+    to.write(run, first, n, place);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/wide.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -50,18 +51,24 @@ void sgd_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std
   C* const p = param.values();
   const C* const g = grad.values();
   if (e.first == nullptr) {
-    for (std::int64_t i = 0; i < count; ++i) p[i] -= lr * (g[i] + decay * p[i]);
+    wide([=] {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < count; ++i) p[i] -= lr * (g[i] + decay * p[i]);
+    });
     param.write_back();
     return;
   }
   ListBlock<C> buffer(e.first, e.dtype, start, count, e.step > 1);
   C* const m = buffer.values();
   const bool is_first = e.step == 1;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const C d = g[i] + decay * p[i];
-    m[i] = is_first ? d : momentum * m[i] + fresh * d;
-    p[i] -= lr * (args.is_nesterov ? d + momentum * m[i] : m[i]);
-  }
+  wide([=, is_nesterov = args.is_nesterov] {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) {
+      const C d = g[i] + decay * p[i];
+      m[i] = is_first ? d : momentum * m[i] + fresh * d;
+      p[i] -= lr * (is_nesterov ? d + momentum * m[i] : m[i]);
+    }
+  });
   buffer.write_back();
   param.write_back();
 }
@@ -87,15 +94,18 @@ void adam_block(const ListArgs& args, const ListEntry& e, std::int64_t start, st
   const C* const g = grad.values();
   C* const m = first.values();
   C* const v = second.values();
-  for (std::int64_t i = 0; i < count; ++i) {
-    p[i] *= keep;
-    const C d = g[i] + decay * p[i];
-    const C mean = is_first ? C{0} : m[i];
-    const C square = is_first ? C{0} : v[i];
-    m[i] = mean + fresh1 * (d - mean);
-    v[i] = beta2 * square + fresh2 * d * d;
-    p[i] -= step_size * (m[i] / (std::sqrt(v[i]) / root + eps));
-  }
+  wide([=] {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) {
+      p[i] *= keep;
+      const C d = g[i] + decay * p[i];
+      const C mean = is_first ? C{0} : m[i];
+      const C square = is_first ? C{0} : v[i];
+      m[i] = mean + fresh1 * (d - mean);
+      v[i] = beta2 * square + fresh2 * d * d;
+      p[i] -= step_size * (m[i] / (std::sqrt(v[i]) / root + eps));
+    }
+  });
   first.write_back();
   second.write_back();
   param.write_back();

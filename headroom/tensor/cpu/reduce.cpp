@@ -11,6 +11,7 @@
 #include "headroom/tensor/cpu/exponential.h"
 #include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/wide.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -20,7 +21,7 @@ struct Sum {
   using State = Wide<C>;
   static State start() { return {}; }
   static void fold(State& s, const C* x, std::int64_t count, std::int64_t) {
-    s += add_up<C>(count, [x](std::int64_t i) { return x[i]; });
+    wide([&s, x, count] { s += add_up<C>(count, [x](std::int64_t i) { return x[i]; }); });
   }
   static void merge(State& s, const State& o) { s += o; }
   static C finish(const State& s, double, double) { return static_cast<C>(s); }
@@ -370,10 +371,12 @@ class ColumnSum {
       row = b.row.values;
     }
     using Adding = std::conditional_t<std::is_integral_v<C>, std::uint64_t, C>;
-    for (std::int64_t j = 0; j < width; ++j) {
-      b.part.values[j] =
-          static_cast<C>(static_cast<Adding>(b.part.values[j]) + static_cast<Adding>(row[j]));
-    }
+    wide([=, part = b.part.values] {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < width; ++j) {
+        part[j] = static_cast<C>(static_cast<Adding>(part[j]) + static_cast<Adding>(row[j]));
+      }
+    });
   }
 
   void finish(std::int64_t at, std::int64_t width, Buffers& b) const {

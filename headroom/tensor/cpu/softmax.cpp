@@ -7,6 +7,7 @@
 #include "headroom/tensor/cpu/exponential.h"
 #include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/wide.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -25,11 +26,16 @@ class Row {
   }
 
   const C* read(std::int64_t first, std::int64_t count, C* buffer) const {
-    if (dtype_ == kNative<C> && stride_ == 1) return reinterpret_cast<const C*>(data_) + first;
+    if (is_direct()) return reinterpret_cast<const C*>(data_) + first;
     load_run(data_ + first * stride_ * bytes_, dtype_, stride_, count, buffer);
     return buffer;
   }
+  // Where a block is computed: in place, or in `buffer`; write() brings it home.
+  [[nodiscard]] C* place(std::int64_t first, C* buffer) const {
+    return is_direct() ? reinterpret_cast<C*>(data_) + first : buffer;
+  }
   void write(std::int64_t first, std::int64_t count, const C* from) const {
+    if (is_direct()) return;
     store_run(data_ + first * stride_ * bytes_, dtype_, stride_, count, from);
   }
   [[nodiscard]] C at(std::int64_t index) const {
@@ -39,6 +45,8 @@ class Row {
   }
 
  private:
+  [[nodiscard]] bool is_direct() const { return dtype_ == kNative<C> && stride_ == 1; }
+
   char* data_ = nullptr;
   DType dtype_;
   std::int64_t stride_;
@@ -60,11 +68,13 @@ struct Normalizer {
   Normalizer(const Row<C>& row, std::int64_t classes, Block<C>& buffer) {
     for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
       const C* x = row.read(first, count, buffer.values);
-      for (std::int64_t i = 0; i < count; ++i) max = x[i] > max || x[i] != x[i] ? x[i] : max;
+      wide([&] { max = largest(x, count, max); });
     });
     for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
       const C* x = row.read(first, count, buffer.values);
-      sum += add_up<C>(count, [this, x](std::int64_t i) { return exponential(x[i] - max); });
+      wide([this, x, count, shift = max] {
+        sum += add_up<C>(count, [x, shift](std::int64_t i) { return exponential(x[i] - shift); });
+      });
     });
   }
   [[nodiscard]] C log_sum_exp() const {
@@ -92,10 +102,15 @@ void softmax_as(const SoftmaxArgs& args) {
       const C scale = static_cast<C>(1 / norm.sum);
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* from = x.read(first, count, in.values);
-        for (std::int64_t i = 0; i < count; ++i) {
-          out.values[i] = args.is_log ? from[i] - shift : exponential(from[i] - shift) * scale;
-        }
-        y.write(first, count, out.values);
+        C* const to = y.place(first, out.values);
+        wide([=, is_log = args.is_log] {
+          if (is_log) {
+            for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - shift;
+          } else {
+            for (std::int64_t i = 0; i < count; ++i) to[i] = exponential(from[i] - shift) * scale;
+          }
+        });
+        y.write(first, count, to);
       });
     }
   });
@@ -116,17 +131,24 @@ void softmax_backward_as(const SoftmaxArgs& args) {
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* y = y_row.read(first, count, ys.values);
         const C* g = g_row.read(first, count, gs.values);
-        total += args.is_log ? add_up<C>(count, [g](std::int64_t i) { return g[i]; })
-                             : add_up<C>(count, [g, y](std::int64_t i) { return g[i] * y[i]; });
+        wide([&] {
+          total += args.is_log ? add_up<C>(count, [g](std::int64_t i) { return g[i]; })
+                               : add_up<C>(count, [g, y](std::int64_t i) { return g[i] * y[i]; });
+        });
       });
       const C sum = static_cast<C>(total);
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* y = y_row.read(first, count, ys.values);
         const C* g = g_row.read(first, count, gs.values);
-        for (std::int64_t i = 0; i < count; ++i) {
-          out.values[i] = args.is_log ? g[i] - exponential(y[i]) * sum : y[i] * (g[i] - sum);
-        }
-        out_row.write(first, count, out.values);
+        C* const to = out_row.place(first, out.values);
+        wide([=, is_log = args.is_log] {
+          if (is_log) {
+            for (std::int64_t i = 0; i < count; ++i) to[i] = g[i] - exponential(y[i]) * sum;
+          } else {
+            for (std::int64_t i = 0; i < count; ++i) to[i] = y[i] * (g[i] - sum);
+          }
+        });
+        out_row.write(first, count, to);
       });
     }
   });
@@ -189,11 +211,16 @@ void cross_entropy_backward(const CrossEntropyArgs& args) {
           target == args.ignore_index ? C{0} : static_cast<C>(static_cast<double>(grad) / divisor);
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* from = x.read(first, count, in.values);
-        for (std::int64_t i = 0; i < count; ++i) {
-          out.values[i] = scale == C{0} ? C{0} : scale * exponential(from[i] - lse[at]);
+        C* const to = dx.place(first, out.values);
+        if (scale == C{0}) {
+          std::fill_n(to, count, C{0});
+        } else {
+          wide([=, shift = lse[at]] {
+            for (std::int64_t i = 0; i < count; ++i) to[i] = scale * exponential(from[i] - shift);
+          });
         }
-        if (target >= first && target < first + count) out.values[target - first] -= scale;
-        dx.write(first, count, out.values);
+        if (target >= first && target < first + count) to[target - first] -= scale;
+        dx.write(first, count, to);
       });
     }
   });

@@ -1,5 +1,5 @@
-// Sums of a block: sixteen side by side, which the compiler keeps in vector registers, then one in
-// f64. Where the cuts are depends on the count alone, so the bits do too.
+// Sums of a block, and its largest: sixteen side by side, which the compiler keeps in vector
+// registers, then one in f64. Where the cuts are depends on the count alone, so the bits do too.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,22 @@ template <class C, class Value>
   for (; i < count; ++i) total += static_cast<Wide<C>>(value(i));
   for (const Lane lane : lanes) total += static_cast<Wide<C>>(lane);
   return total;
+}
+
+// The largest of `count` values and `than`; NaN where there is one.
+template <class C>
+[[nodiscard]] C largest(const C* values, std::int64_t count, C than) {
+  constexpr std::int64_t kLanes = 32;
+  const auto larger = [](C a, C b) { return a > b || a != a ? a : b; };
+  C lanes[kLanes];
+  for (C& lane : lanes) lane = than;
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] = larger(values[i + j], lanes[j]);
+  }
+  for (; i < count; ++i) than = larger(values[i], than);
+  for (const C lane : lanes) than = larger(lane, than);
+  return than;
 }
 
 }  // namespace headroom::tensor::cpu

@@ -1,6 +1,7 @@
 #include "headroom/tensor/cpu/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -12,6 +13,14 @@
 namespace headroom::tensor::cpu {
 namespace {
 
+void pause_briefly() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 int threads_from_environment() {
   constexpr int kMost = 256;
   const auto asked = env_int("HEADROOM_THREADS", 1, kMost);
@@ -21,16 +30,34 @@ int threads_from_environment() {
   return std::clamp(cores, 1, kMost);
 }
 
+// Kernels follow one another within microseconds, and waking a thread may take fifty: whoever has
+// nothing to do looks out for a millisecond before it sleeps, and soon lets others have the core.
+template <class IsDone>
+void look_out(const IsDone& is_done) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kAlone = std::chrono::microseconds(50);
+  constexpr auto kPatience = std::chrono::milliseconds(1);
+  constexpr int kLooks = 32;  // between glances at the clock
+  const auto begin = Clock::now();
+  for (auto spent = Clock::duration(); spent < kPatience; spent = Clock::now() - begin) {
+    if (spent > kAlone) std::this_thread::yield();
+    for (int i = 0; i < kLooks; ++i) {
+      if (is_done()) return;
+      pause_briefly();
+    }
+  }
+}
+
 }  // namespace
 
 struct ThreadPool::State {
   std::mutex busy;  // held while a job runs: one at a time
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards what follows; the two atomic ones may be read without it
   std::condition_variable work;
   std::condition_variable idle;
-  std::uint64_t job = 0;
-  int running = 0;
+  std::atomic<std::uint64_t> job{0};
+  std::atomic<int> running{0};
   bool stop = false;
   void (*run)(void*, std::int64_t) = nullptr;
   void* context = nullptr;
@@ -45,8 +72,9 @@ struct ThreadPool::State {
 
   void serve() {
     std::uint64_t seen = 0;
-    std::unique_lock lock(mutex);
     while (true) {
+      look_out([&] { return job.load(std::memory_order_relaxed) != seen; });
+      std::unique_lock lock(mutex);
       work.wait(lock, [&] { return stop || job != seen; });
       if (stop) return;
       seen = job;
@@ -77,6 +105,7 @@ ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->stop = true;
+    ++state_->job;
   }
   state_->work.notify_all();
 }
@@ -98,6 +127,7 @@ void ThreadPool::run(std::int64_t pieces, void (*piece)(void*, std::int64_t), vo
   }
   state.work.notify_all();
   state.take_pieces();
+  look_out([&] { return state.running.load(std::memory_order_relaxed) == 0; });
   std::unique_lock lock(state.mutex);
   state.idle.wait(lock, [&] { return state.running == 0; });
   state.run = nullptr;

@@ -149,9 +149,11 @@ std::string phase_at(const std::vector<PhaseSpan>& spans, std::size_t change) {
   return {};
 }
 
+// But for taking the batch, which is a change or two before the first.
 void keep_phases(const std::vector<PhaseSpan>& spans, std::size_t begin, Plan& plan) {
   for (const PhaseSpan& span : spans) {
     if (span.begin < begin || span.end <= span.begin) continue;
+    if (span.name == to_string(memory::Phase::kDataLoading)) continue;
     plan.phases.push_back(
         {.name = span.name, .begin = span.begin - begin, .end = span.end - begin});
   }

@@ -1,6 +1,8 @@
 #include "headroom/train/internal/words.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <vector>
 
@@ -43,6 +45,12 @@ std::string unknown_word(std::string_view what,
     separator = ", ";
   }
   return out;
+}
+
+std::string number_word(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return {text.data(), end};
 }
 
 }  // namespace headroom::train::internal

@@ -12,4 +12,7 @@ namespace headroom::train::internal {
                                        std::string_view typed,
                                        std::span<const std::string_view> known);
 
+// As short as can be: "0.1", "nan".
+[[nodiscard]] std::string number_word(double number);
+
 }  // namespace headroom::train::internal
