@@ -368,12 +368,12 @@ TEST_F(PagedPages, SegmentsAreHandlesAndNothingIsSplit) {
 }
 
 TEST_F(PagedPages, OptionsThatMakeNoSenseAreRefused) {
-  const std::array kWrong{PagedOptions{.page_bytes = 0},
-                          PagedOptions{.page_bytes = 8_MiB, .large_page_bytes = 4_MiB},
-                          PagedOptions{.large_page_bytes = device::kAbsurdSize},
-                          PagedOptions{.cushion_fraction = -0.1},
-                          PagedOptions{.cushion_fraction = 1.5}};
-  for (const PagedOptions& options : kWrong) EXPECT_THROW(start(options), InvalidArgument);
+  const std::array wrong{PagedOptions{.page_bytes = 0},
+                         PagedOptions{.page_bytes = 8_MiB, .large_page_bytes = 4_MiB},
+                         PagedOptions{.large_page_bytes = device::kAbsurdSize},
+                         PagedOptions{.cushion_fraction = -0.1},
+                         PagedOptions{.cushion_fraction = 1.5}};
+  for (const PagedOptions& options : wrong) EXPECT_THROW(start(options), InvalidArgument);
 }
 
 }  // namespace

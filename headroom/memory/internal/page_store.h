@@ -227,7 +227,7 @@ class PageStore {
                                    PageClass& pages,
                                    PageSupply supply) const;
   [[nodiscard]] bool has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const;
-  void forget(Plan& plan) noexcept;
+  void forget(Plan& plan) const noexcept;
   void prepare_commit(Plan& plan);
   [[nodiscard]] device::DeviceResult<void> create_missing(Plan& plan);
   [[nodiscard]] device::DeviceResult<Page*> create_page(PageClass& pages);
@@ -242,7 +242,7 @@ class PageStore {
   void unback(Block& cover, PageArena& arena, SlotRange range) noexcept;
   Block& arrive(PageArena& arena, SlotRange range) noexcept;
   [[nodiscard]] device::DeviceResult<void> unmap_place(Page& page, PagePlace place) noexcept;
-  bool can_unmap_all(const Page& page) const noexcept;
+  [[nodiscard]] bool can_unmap_all(const Page& page) const noexcept;
   bool release_page(Page& page) noexcept;
   void release_some(PageClass& pages, std::uint64_t most_bytes, std::uint64_t& released);
 

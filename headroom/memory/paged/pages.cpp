@@ -174,7 +174,7 @@ PageStore::Donors PageStore::find_donors(const PageArena& arena,
   return donors;
 }
 
-void PageStore::forget(Plan& plan) noexcept {
+void PageStore::forget(Plan& plan) const noexcept {
   for (Page* page : plan.taken) page->mark = mark_;
   for (Page* page : plan.kept) page->mark = mark_;
 }
