@@ -218,7 +218,8 @@ inline SlabHeap::Place SlabHeap::place_of(DeviceAddress address) const noexcept 
   SlabPage* const page =
       chunk->pages[offset % kChunkBytes / kSlabPageBytes].load(std::memory_order_acquire);
   if (page == nullptr) return {};
-  return {.page = page, .word = &page->words[offset % kSlabPageBytes / kMinBlockBytes]};
+  const std::size_t slot = offset % kSlabPageBytes / kMinBlockBytes;
+  return {.page = page, .word = &page->words[SlabPage::word_index(slot)]};
 }
 
 template <class Function>
@@ -239,7 +240,7 @@ void SlabHeap::for_each_block(Function&& function) const {
   for_each_page([&](const SlabPage& page) {
     if (page.is_empty()) return;
     for (std::size_t i = 0; i < SlabPage::kSlots; ++i) {
-      const SlotWord word(page.words[i].load(std::memory_order_relaxed));
+      const SlotWord word(page.word_at(i));
       if (word.state() != SlotState::kHeld && word.state() != SlotState::kPending) continue;
       function(describe(page.address + i * kMinBlockBytes, page, word));
     }

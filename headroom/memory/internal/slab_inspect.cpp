@@ -69,7 +69,7 @@ std::vector<SegmentInfo> SlabHeap::segments() const {
       for (std::size_t i = 0; i < kind.slab_blocks; ++i) {
         const DeviceAddress address = slab.address + i * kind.block_bytes;
         const std::size_t slot = (address - page.address) / kMinBlockBytes;
-        const SlotWord word(page.words[slot].load(std::memory_order_relaxed));
+        const SlotWord word(page.word_at(slot));
         segment.blocks.push_back(slot_info(address, kind.block_bytes, word));
       }
     });
@@ -92,7 +92,7 @@ std::optional<std::string> check_slab(const SlabPage& page,
   std::size_t free_blocks = 0;
   for (std::size_t i = 0; i < kind.slab_blocks; ++i) {
     const std::size_t slot = (slab.address - page.address + i * kind.block_bytes) / kMinBlockBytes;
-    const SlotWord word(page.words[slot].load(std::memory_order_relaxed));
+    const SlotWord word(page.word_at(slot));
     const bool is_free = word.state() == SlotState::kFree;
     if (slab.is_free(i) != is_free) return "a slab and the word of its block disagree";
     if (word.state() == SlotState::kHeld && word.size_class() != slab.size_class) {

@@ -1,0 +1,84 @@
+// The C ABI, on the cpu device: what PyTorch's plug-in stands on.
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bindings/c/headroom.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+
+headroom_allocator* open_cpu() {
+  headroom_allocator* allocator = nullptr;
+  EXPECT_EQ(headroom_open("cpu:0", &allocator), HEADROOM_OK) << headroom_last_error();
+  return allocator;
+}
+
+headroom_stats stats_of(headroom_allocator* allocator) {
+  headroom_stats stats{};
+  stats.size = sizeof(stats);
+  EXPECT_EQ(headroom_get_stats(allocator, &stats), HEADROOM_OK);
+  return stats;
+}
+
+TEST(CAbi, OneDeviceHasOneAllocator) { EXPECT_EQ(open_cpu(), open_cpu()); }
+
+TEST(CAbi, BlocksAreMemoryAndAreCounted) {
+  headroom_allocator* const allocator = open_cpu();
+  void* const large = headroom_allocate(allocator, 3 << 20, nullptr);
+  void* const small = headroom_allocate(allocator, 100, nullptr);
+  ASSERT_NE(large, nullptr) << headroom_last_error();
+  ASSERT_NE(small, nullptr) << headroom_last_error();
+  std::memset(large, 1, 3 << 20);
+  std::memset(small, 2, 100);
+  const headroom_stats held = stats_of(allocator);
+  EXPECT_EQ(held.allocated, (3U << 20) + 512U);
+  EXPECT_GE(held.reserved, held.allocated);
+  EXPECT_EQ(headroom_free(allocator, large), HEADROOM_OK);
+  EXPECT_EQ(headroom_free(allocator, small), HEADROOM_OK);
+  EXPECT_EQ(stats_of(allocator).allocated, 0U);
+  EXPECT_EQ(headroom_empty_cache(allocator), held.reserved);
+  EXPECT_EQ(stats_of(allocator).reserved, 0U);
+}
+
+TEST(CAbi, WhatIsWrongIsToldAndNothingBreaks) {
+  headroom_allocator* const allocator = open_cpu();
+  void* const block = headroom_allocate(allocator, 1 << 20, nullptr);
+  EXPECT_EQ(headroom_free(allocator, block), HEADROOM_OK);
+  EXPECT_EQ(headroom_free(allocator, block), HEADROOM_INVALID);
+  EXPECT_THAT(headroom_last_error(), HasSubstr("was it freed before?"));
+  EXPECT_EQ(headroom_free(nullptr, block), HEADROOM_INVALID);
+  EXPECT_EQ(headroom_allocate(nullptr, 1, nullptr), nullptr);
+  headroom_allocator* none = nullptr;
+  EXPECT_EQ(headroom_open("tpu:0", &none), HEADROOM_INVALID);
+  EXPECT_EQ(headroom_open(nullptr, &none), HEADROOM_INVALID);
+  headroom_stats unsized{};
+  EXPECT_EQ(headroom_get_stats(allocator, &unsized), HEADROOM_INVALID);
+}
+
+TEST(CAbi, ALimitIsKeptAndTheReportSaysSo) {
+  headroom_allocator* const allocator = open_cpu();
+  (void)headroom_empty_cache(allocator);
+  EXPECT_EQ(headroom_set_limit(allocator, 8 << 20), HEADROOM_OK);
+  EXPECT_EQ(headroom_allocate(allocator, 64 << 20, nullptr), nullptr);
+  EXPECT_THAT(headroom_last_error(), HasSubstr("64MiB"));
+  void* const fitting = headroom_allocate(allocator, 4 << 20, nullptr);
+  EXPECT_NE(fitting, nullptr) << headroom_last_error();
+  EXPECT_EQ(headroom_free(allocator, fitting), HEADROOM_OK);
+  EXPECT_EQ(headroom_set_limit(allocator, UINT64_MAX), HEADROOM_OK);
+}
+
+TEST(CAbi, AnOlderCallersStatisticsAreNotWrittenPast) {
+  headroom_allocator* const allocator = open_cpu();
+  headroom_stats stats{};
+  stats.size = offsetof(headroom_stats, active);
+  stats.active = 42;
+  EXPECT_EQ(headroom_get_stats(allocator, &stats), HEADROOM_OK);
+  EXPECT_EQ(stats.active, 42U);
+}
+
+}  // namespace
