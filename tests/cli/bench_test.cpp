@@ -316,6 +316,8 @@ TEST(CliBench, MeasuresOnMetaByDefault) {
   for (const auto& entry : json["cases"]) cases.push_back(entry["case"]);
   EXPECT_THAT(cases,
               ElementsAre("hot 512B",
+                          "hot 4KiB",
+                          "hot 64KiB",
                           "hot 64MiB",
                           "churn small (to 1MiB)",
                           "churn large (1 to 64MiB)",

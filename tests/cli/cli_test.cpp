@@ -86,7 +86,7 @@ TEST(Cli, WrongUsageIsOneLineAndTwo) {
   expect_complaint(run({"/"}), 2, "'/' is neither a command nor a file");
   expect_complaint(run({"devcies"}), 2, "did you mean 'devices'?");
   expect_complaint(
-      run({"foo"}), 2, "commands: demo, doctor, info, replay, tune, convert, plan, train");
+      run({"foo"}), 2, "commands: demo, doctor, info, replay, compare, tune, convert, plan, train");
   expect_complaint(run({"devices", "--mesure"}), 2, "did you mean '--measure'?");
   expect_complaint(run({"devices", "--frobnicate"}), 2, "see 'headroom devices --help'");
   expect_complaint(run({"--jsno"}), 2, "did you mean '--json'?");
