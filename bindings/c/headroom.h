@@ -2,7 +2,7 @@
  *
  *   headroom_allocator* gpu;
  *   if (headroom_open("cuda:0", &gpu) != HEADROOM_OK) puts(headroom_last_error());
- *   void* block = headroom_allocate(gpu, 1 << 20, stream);     // null: headroom_last_error() says why
+ *   void* block = headroom_allocate(gpu, 1 << 20, stream);   // null: see headroom_last_error()
  *   headroom_free(gpu, block);
  *
  * Functions that can fail return a status, or null; headroom_last_error() of the same thread then
