@@ -243,12 +243,14 @@ bool Machine::run(std::size_t first, std::size_t last) {
         empty_cache();
         break;
     }
-    if (paged_ != nullptr) {
-      if (i % kStreamLag == 0) let_streams_run();
-      if (kChecksBound || options_.checks_bound) check_bound();
-    }
+    if (paged_ != nullptr) look_after_paged(i);
   }
   return true;
+}
+
+void Machine::look_after_paged(std::size_t op) {
+  if (op % kStreamLag == 0) let_streams_run();
+  if (kChecksBound || options_.checks_bound) check_bound();
 }
 
 // A PagedAllocator asks the program's own streams where they are. They are behind the program by

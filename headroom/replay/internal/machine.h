@@ -82,6 +82,7 @@ class Machine {
   [[nodiscard]] bool restore_segments();
   [[nodiscard]] bool allocate_start();
   void start_counting();
+  void look_after_paged(std::size_t op);
   void let_streams_run();
   void check_bound();
   void take_outside();
