@@ -42,7 +42,7 @@ struct IdlePolicy {
   std::uint64_t keep_bytes = 2_GiB;
 };
 
-// Sizes are rounded up to the device's granularity.
+// Pages are rounded up to the device's granularity, large ones to whole small ones.
 struct PagedOptions {
   std::uint64_t page_bytes = 4_MiB;         // physical handles behind blocks, ...
   std::uint64_t large_page_bytes = 32_MiB;  // ... and behind blocks of at least
