@@ -213,7 +213,7 @@ TYPED_TEST(AllocatorSuite, AnotherDevicesStreamAndBlockAreRefused) {
     EXPECT_TRUE(refused(allocator.try_free(their_block), StatusCode::kUnknownHandle));
   }
   EXPECT_EQ(this->allocated(), 1_MiB);
-  EXPECT_EQ(this->reserved(), this->kIsPaged ? 4_MiB : 2_MiB);
+  EXPECT_EQ(this->reserved(), 2_MiB);
   allocator.free(block);
   EXPECT_EQ(this->active(), 0U) << "the refused stream was not noted";
   EXPECT_TRUE(worked(other.try_free(their_block)));

@@ -45,9 +45,10 @@ constexpr std::size_t kStreams = 6;
 constexpr std::size_t kMostKept = 12;  // by each thread
 // Little enough for the cache to be flushed and requests to fail now and then.
 constexpr std::uint64_t kCapacity = 1_GiB;
-// Pages as small as the card allows and no cushion: nearly every growth moves some.
-constexpr PagedOptions kSoakPages{.page_bytes = 2_MiB,
-                                  .large_page_bytes = 4_MiB,
+// Pages so small that there are halves, whole and large ones, and no cushion: nearly every growth
+// moves some.
+constexpr PagedOptions kSoakPages{.page_bytes = 4_MiB,
+                                  .large_page_bytes = 8_MiB,
                                   .large_from_bytes = 16_MiB,
                                   .cushion_fraction = 0,
                                   .cushion_bytes = 0};

@@ -28,7 +28,7 @@ using device::StatusCode;
 using headroom::testing::worked;
 
 constexpr std::uint64_t kFaultCapacity = 24_MiB;
-// Pages so small that there are large ones among so few bytes.
+// Pages so small that there are halves, whole and large ones among so few bytes.
 constexpr PagedOptions kFaultOptions{.page_bytes = 64_KiB,
                                      .large_page_bytes = 128_KiB,
                                      .large_from_bytes = 512_KiB,
@@ -156,7 +156,7 @@ template <class Backend>
 class PagedFaultyWorld {
  public:
   PagedFaultyWorld()
-      : inner_(Backend::make({.capacity_bytes = kFaultCapacity, .granularity_bytes = 64_KiB})),
+      : inner_(Backend::make({.capacity_bytes = kFaultCapacity, .granularity_bytes = 32_KiB})),
         faulty_(*inner_),
         side_(faulty_.create_stream().value()) {
     renew();

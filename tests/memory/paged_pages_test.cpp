@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include "headroom/memory/paged/paged_allocator.h"
 
 #include "tests/support/device_status.h"
+#include "tests/support/seed.h"
 
 namespace headroom::memory {
 namespace {
@@ -315,6 +317,35 @@ TEST_F(PagedPages, LargeAndSmallPagesServeOneAnother) {
 }
 
 // Where the device has no more, though no limit says so, free pages are moved.
+TEST_F(PagedPages, LittleThatIsLiveIsKeptInHalvesOfPages) {
+  PagedAllocator& allocator = start({});
+  const DeviceAddress first = allocator.allocate(1_MiB);
+  EXPECT_EQ(reserved(), 2_MiB);
+  const DeviceAddress most = allocator.allocate(700_MiB);
+  const std::uint64_t before = reserved();
+  const DeviceAddress more = allocator.allocate(6_MiB);
+  EXPECT_EQ(reserved(), before + 4_MiB) << "where more is live, a whole page is created";
+  for (const DeviceAddress address : {first, most, more}) allocator.free(address);
+}
+
+// Blocks of any size come and go: at their ends they leave parts of pages that nothing fits into.
+TEST_F(PagedPages, RandomBlocksStayWithinAFewPercentOfWhatIsLive) {
+  PagedAllocator& allocator = start({});
+  std::mt19937_64 random(headroom::testing::test_seed());
+  std::vector<DeviceAddress> held(60);
+  for (int i = 0; i < 4000; ++i) {
+    DeviceAddress& place = held[random() % held.size()];
+    allocator.free(place);
+    place = allocator.allocate(1 + random() % 64_MiB);
+    complete(StreamId::kDefault);
+    ASSERT_TRUE(allocator.bound().holds());
+  }
+  const Statistics stats = allocator.statistics();
+  const auto live = static_cast<double>(stats.live_bytes.peak);
+  EXPECT_LE(static_cast<double>(stats.reserved_bytes.all.peak), 1.045 * live);
+  for (const DeviceAddress address : held) allocator.free(address);
+}
+
 TEST_F(PagedPages, AFullDeviceIsServedFromFreePages) {
   PagedAllocator& allocator = start({.page_bytes = 32_MiB});
   std::vector<DeviceAddress> blocks;

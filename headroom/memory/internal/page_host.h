@@ -16,9 +16,13 @@ class PageHost {
   PageHost(const PageHost&) = delete;
   PageHost& operator=(const PageHost&) = delete;
 
-  // How many bytes more may be reserved: within the cushion, or at all.
-  [[nodiscard]] virtual std::uint64_t room_in_cushion() const noexcept = 0;
-  [[nodiscard]] virtual std::uint64_t room_in_limit() const noexcept = 0;
+  // How many bytes more may be reserved once so many were given back: within the cushion, or at
+  // all.
+  [[nodiscard]] virtual std::uint64_t room_in_cushion(std::uint64_t released) const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t room_in_limit(std::uint64_t released) const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t reserved_bytes() const noexcept = 0;
+  // Whether blocks should get halves of pages: so many free bytes lie in pages that hold something.
+  [[nodiscard]] virtual bool wants_halves(std::uint64_t stuck_bytes) const noexcept = 0;
   // Physical memory came or went.
   virtual void page_created(std::uint64_t size_bytes) noexcept = 0;
   virtual void page_released(std::uint64_t size_bytes) noexcept = 0;
@@ -48,7 +52,7 @@ struct PageSupply {
   bool moves_own = false;     // free pages of the same stream
   bool moves_others = false;  // of other streams, behind an event
   bool creates = false;       // up to the limit
-  bool breaks_large = false;  // large pages where small ones are wanted
+  bool breaks_large = false;  // larger pages where smaller ones are wanted
 };
 
 // The device has no room, as opposed to being broken.

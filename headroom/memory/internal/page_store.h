@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -34,8 +35,9 @@ class PageStore {
 
   // --- Arenas, in paged/arenas.cpp ---------------------------------------------------------------
 
-  // The large pages' size is a multiple of the small ones'.
-  void set_page_sizes(std::uint64_t small_bytes,
+  // The large pages' size is a multiple of the whole ones'; halves are slots of their own where
+  // the device can.
+  void set_page_sizes(std::uint64_t whole_bytes,
                       std::uint64_t large_bytes,
                       std::uint64_t slab_bytes);
   StreamClock& clock_of(StreamId stream);
@@ -66,11 +68,12 @@ class PageStore {
   // Looks which pages are free, and what the streams have finished. What follows is true until
   // the next change of a block.
   void begin_search();
+  [[nodiscard]] std::uint64_t search_number() const noexcept { return mark_; }
   [[nodiscard]] std::optional<PageWindow> best_window(const PageArena& arena,
                                                       std::uint64_t size_bytes) const;
   // Slots behind all that were ever mapped; nothing where the arena has no such left.
-  [[nodiscard]] static std::optional<PageWindow> fresh_window(const PageArena& arena,
-                                                              std::uint64_t size_bytes);
+  [[nodiscard]] std::optional<PageWindow> fresh_window(const PageArena& arena,
+                                                       std::uint64_t size_bytes) const;
   // Bytes of the pages that hold nothing now and that a window in a free block would take.
   [[nodiscard]] static std::uint64_t bytes_touched(const Block& block,
                                                    DeviceAddress begin,
@@ -81,9 +84,10 @@ class PageStore {
   // Makes the window part of a free, backed block. When it cannot, nothing is lost: what was
   // created or mapped on the way stays for later. May throw bad_alloc before anything was done.
   Backed back(PageArena& arena, const PageWindow& window, PageSupply supply);
-  // Gives free large pages back to the device, the longest unused first, until `wanted_bytes` fit.
-  // Only such as no stream uses any more. True when they fit.
-  bool make_room(std::uint64_t wanted_bytes, bool in_cushion);
+  // Gives free pages back to the device whose size does not fit everywhere in the arena, the
+  // longest unused first, until `wanted_bytes` of others fit. Only such as no stream uses any more.
+  // True when they fit. Begins a new search.
+  bool make_room(const PageArena& arena, std::uint64_t wanted_bytes, bool in_cushion);
   // Gives back at most `most_bytes` of free pages.
   std::uint64_t release_free(std::uint64_t most_bytes);
   // Gives back pages that are at home nowhere: what a request created that failed in the end.
@@ -101,9 +105,14 @@ class PageStore {
   [[nodiscard]] bool is_capturing() const noexcept { return is_capturing_; }
   [[nodiscard]] const std::list<PageArena>& arenas() const noexcept { return arenas_; }
   [[nodiscard]] std::list<PageArena>& arenas() noexcept { return arenas_; }
-  [[nodiscard]] std::array<const PageClass*, 3> classes() const noexcept {
-    return {&small_, &large_, &slab_};
+  [[nodiscard]] const std::array<PageClass, kPageSizes>& classes() const noexcept {
+    return classes_;
   }
+  [[nodiscard]] std::uint64_t bytes_of(PageSize size) const noexcept {
+    return of(size).count * of(size).page_bytes;
+  }
+  // As of the last search: halves of pages are created rather than whole ones.
+  [[nodiscard]] bool wants_halves() const noexcept { return wants_halves_; }
   [[nodiscard]] std::uint64_t stale_slots() const noexcept { return stale_; }
 
   // Blocks of an arena. The parts of a free block after `front`, which becomes a block of its own.
@@ -124,12 +133,13 @@ class PageStore {
     PageClass* pages = nullptr;
     Page* page = nullptr;  // null: to be created
   };
-  // Free pages that may be taken, the longest unused first, and how many are.
+  // Free pages that may be taken, the longest unused first: looked up hole by hole, as they are
+  // asked for.
   struct Donors {
+    bool is_begun = false;
+    std::size_t next_cover = 0;  // of covers_
     std::vector<Page*> pages{};
     std::size_t used = 0;
-
-    [[nodiscard]] Page* next() noexcept { return used < pages.size() ? pages[used++] : nullptr; }
   };
   struct Plan {
     PageArena* arena = nullptr;
@@ -141,13 +151,19 @@ class PageStore {
     bool is_blocked = false;      // a stale mapping is in the way that may be in use
     std::uint64_t missing = 0;    // slots for which there is no page
     std::uint64_t created_bytes = 0;
-    std::optional<Donors> small{};  // looked up when first asked for
-    std::optional<Donors> large{};
-    std::optional<Donors> slab{};
+    std::array<Donors, kPageSizes> donors{};
   };
 
-  [[nodiscard]] std::array<PageClass*, 3> all_classes() noexcept {
-    return {&small_, &large_, &slab_};
+  [[nodiscard]] PageClass& of(PageSize size) noexcept {
+    return classes_[static_cast<std::size_t>(size)];
+  }
+  [[nodiscard]] const PageClass& of(PageSize size) const noexcept {
+    return classes_[static_cast<std::size_t>(size)];
+  }
+  // The first address behind all that were ever mapped.
+  [[nodiscard]] DeviceAddress fresh_address(const PageArena& arena) const noexcept {
+    const std::uint64_t span = usual_span(arena);
+    return arena.address_of((arena.slots.size() + span - 1) / span * span);
   }
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
   [[nodiscard]] bool can_have(const PageArena& arena,
@@ -166,13 +182,19 @@ class PageStore {
                                 const Page& page,
                                 PageSupply supply) const noexcept;
   [[nodiscard]] bool may_unmap(const PageArena& arena, const PageSlot& slot) const noexcept;
-  void fill_run(Plan& plan, SlotRange lacking, PageSupply supply);
-  [[nodiscard]] Need next_need(Plan& plan, SlotRange lacking, PageSupply supply);
+  [[nodiscard]] SlotRange with_whole_pages(const PageArena& arena,
+                                           SlotRange touched,
+                                           SlotRange vacant) const noexcept;
+  [[nodiscard]] std::uint64_t usual_span(const PageArena& arena) const noexcept;
+  void fill_ends(Plan& plan, SlotRange& run, PageSupply supply);
+  void fill_run(Plan& plan, SlotRange run, PageSupply supply);
+  bool obtain_usual(Plan& plan, std::uint64_t slot, PageSupply supply);
+  bool obtain(Plan& plan, std::uint64_t slot, PageClass& pages, PageSupply supply);
+  bool create(Plan& plan, std::uint64_t slot, PageClass& pages, bool in_cushion);
+  void give_up_last(Plan& plan) noexcept;
   [[nodiscard]] bool may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const;
   [[nodiscard]] Page* donor(Plan& plan, PageClass& pages, PageSupply supply);
-  [[nodiscard]] Donors find_donors(const PageArena& arena,
-                                   PageClass& pages,
-                                   PageSupply supply) const;
+  void sort_covers(const StreamClock& own);
   [[nodiscard]] bool has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const;
   void forget(Plan& plan) const noexcept;
   void prepare_commit(Plan& plan);
@@ -191,14 +213,18 @@ class PageStore {
   [[nodiscard]] device::DeviceResult<void> unmap_place(Page& page, PagePlace place) noexcept;
   [[nodiscard]] bool can_unmap_all(const Page& page) const noexcept;
   bool release_page(Page& page) noexcept;
+  [[nodiscard]] std::vector<Page*> pages_to_replace(const PageArena& arena);
   void release_some(PageClass& pages, std::uint64_t most_bytes, std::uint64_t& released);
 
   device::Device& device_;
   BlockStore& blocks_;
   PageHost& host_;
-  PageClass small_{};
-  PageClass large_{};
-  PageClass slab_{};  // of slab arenas alone: they are small, and so is what they leave unused
+  std::array<PageClass, kPageSizes> classes_{};
+  std::uint64_t slot_bytes_ = 0;
+  // As of the last search.
+  bool wants_halves_ = false;
+  std::vector<Block*> covers_{};  // free blocks with pages that lie wholly in them
+  const StreamClock* covers_sorted_for_ = nullptr;
   AddressRange slab_region_{};
   DeviceAddress slab_reservation_ = 0;
   std::uint64_t slab_arenas_ = 0;

@@ -4,12 +4,13 @@
 //   slots     | p3 | p7 | -- | p1 | p3 | ...      one page of physical memory may be mapped at
 //   blocks    | held |  free  | unbacked | ...    several slots, but at one of them it is at home
 //
-// Slots are as long as the smallest page; larger pages span several. A page is at home where its
-// bytes count: in slots that a held block or a free, backed block
-// covers. Other slots that still map it are stale: reading through them shows somebody else's
-// bytes. When the page is free, such a slot can have it back without a call of the device.
+// Slots are as long as the smallest page; larger pages span several, and lie at multiples of two. A
+// page is at home where its bytes count: in slots that a held block or a free, backed block covers.
+// Other slots that still map it are stale: reading through them shows somebody else's bytes. When
+// the page is free, such a slot can have it back without a call of the device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -64,8 +65,14 @@ struct StreamClock {
   std::deque<Mark> marks{};
 };
 
+// The sizes of pages. Whole ones are the rule. Halves leave less unused at the ends of a block, at
+// twice the calls; large ones are for large blocks; slab arenas have their own.
+enum class PageSize : std::uint8_t { kHalf, kWhole, kLarge, kSlab };
+inline constexpr std::size_t kPageSizes = 4;
+
 // The pages of one size.
 struct PageClass {
+  PageSize size = PageSize::kWhole;
   std::uint64_t page_bytes = 0;
   std::uint64_t span = 1;  // in slots
   std::deque<Page> all{};

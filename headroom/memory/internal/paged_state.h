@@ -48,8 +48,12 @@ struct StreamArenas {
 struct PagedState final : PageHost, SlabPages {
   PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted);
 
-  [[nodiscard]] std::uint64_t room_in_cushion() const noexcept override;
-  [[nodiscard]] std::uint64_t room_in_limit() const noexcept override;
+  [[nodiscard]] std::uint64_t room_in_cushion(std::uint64_t released) const noexcept override;
+  [[nodiscard]] std::uint64_t room_in_limit(std::uint64_t released) const noexcept override;
+  [[nodiscard]] std::uint64_t reserved_bytes() const noexcept override {
+    return self.reserved_bytes();
+  }
+  [[nodiscard]] bool wants_halves(std::uint64_t stuck_bytes) const noexcept override;
   void page_created(std::uint64_t size_bytes) noexcept override;
   void page_released(std::uint64_t size_bytes) noexcept override;
   void pages_arrived(const PageArena& arena,

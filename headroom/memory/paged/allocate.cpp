@@ -11,8 +11,11 @@ using internal::PagedState;
 
 namespace {
 
-// A page of the large class should be a small part of what is live: else its rounding shows.
+// A page of the large class should be a small part of what is live: else its rounding shows. And
+// large blocks should be a good part of it: a few that come and go among smaller ones would leave
+// their pages unused, or have them broken up.
 constexpr std::uint64_t kLargePagesOfLive = 64;
+constexpr std::uint64_t kShareOfLarge = 8;
 
 // What a private pool takes from the device: as PyTorch does, several blocks to a handle.
 std::uint64_t private_handle_bytes(std::uint64_t rounded, std::uint64_t granularity) {
@@ -109,10 +112,12 @@ internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexce
   if (rounded < options.large_from_bytes) [[likely]] {
     return internal::ArenaKind::kNormal;
   }
-  const std::uint64_t live = static_cast<std::uint64_t>(stats_.live_bytes.current) + rounded;
-  const bool is_small_part =
-      std::max(state_->peak_live, live) >= kLargePagesOfLive * options.large_page_bytes;
-  return is_small_part ? internal::ArenaKind::kLarge : internal::ArenaKind::kNormal;
+  const std::uint64_t peak =
+      std::max(state_->peak_live, static_cast<std::uint64_t>(stats_.live_bytes.current) + rounded);
+  const std::uint64_t in_large = state_->store.bytes_of(internal::PageSize::kLarge) + rounded;
+  const bool is_worth_it =
+      peak / kLargePagesOfLive >= options.large_page_bytes && in_large >= peak / kShareOfLarge;
+  return is_worth_it ? internal::ArenaKind::kLarge : internal::ArenaKind::kNormal;
 }
 
 // The smallest hole that is large enough, its left end.
@@ -174,7 +179,7 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
   const std::uint64_t size =
       private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (s.room_in_limit() >= size) {
+    if (s.room_in_limit(0) >= size) {
       const auto arena = s.store.add_private_arena(request.stream, pool.id, free, size);
       if (arena) return {.block = (*arena)->first, .at = (*arena)->base};
       if (!internal::is_shortage(arena.error())) {

@@ -22,13 +22,20 @@ bool precedes_address(const Block* block, DeviceAddress address) noexcept {
 
 }  // namespace
 
-void PageStore::set_page_sizes(std::uint64_t small_bytes,
+void PageStore::set_page_sizes(std::uint64_t whole_bytes,
                                std::uint64_t large_bytes,
                                std::uint64_t slab_bytes) {
-  small_.page_bytes = small_bytes;
-  slab_.page_bytes = slab_bytes;
-  large_.page_bytes = large_bytes;
-  large_.span = large_bytes / small_bytes;
+  const bool has_halves = whole_bytes / 2 % device_.properties().granularity_bytes == 0;
+  slot_bytes_ = has_halves ? whole_bytes / 2 : whole_bytes;
+  const auto set = [&](PageSize size, std::uint64_t bytes, std::uint64_t span) {
+    of(size).size = size;
+    of(size).page_bytes = bytes;
+    of(size).span = span;
+  };
+  set(PageSize::kHalf, slot_bytes_, 1);
+  set(PageSize::kWhole, whole_bytes, whole_bytes / slot_bytes_);
+  set(PageSize::kLarge, large_bytes, large_bytes / slot_bytes_);
+  set(PageSize::kSlab, slab_bytes, 1);
 }
 
 StreamClock& PageStore::clock_of(StreamId stream) {
@@ -52,7 +59,7 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   arena.kind = kind;
   arena.base = range->base;
   arena.size = range->size;
-  arena.slot_bytes = kind == ArenaKind::kSlab ? slab_.page_bytes : small_.page_bytes;
+  arena.slot_bytes = kind == ArenaKind::kSlab ? of(PageSize::kSlab).page_bytes : slot_bytes_;
   arena.clock = &clock;
   arena.free = &arena.own_free;
   Block& all = blocks_.take();
@@ -69,10 +76,11 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
 // Where addresses are short, a smaller arena will do.
 DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
   const std::uint64_t total = device_.properties().total_bytes;
-  const std::uint64_t slot = small_.page_bytes;
-  const std::uint64_t least = round_up(large_.page_bytes + total / 8, slot);
-  for (std::uint64_t size = round_up(kAddressesPerDevice * total + large_.page_bytes, slot);;
-       size = round_up(size / 2, slot)) {
+  const std::uint64_t page = of(PageSize::kWhole).page_bytes;
+  const std::uint64_t large = of(PageSize::kLarge).page_bytes;
+  const std::uint64_t least = round_up(large + total / 8, page);
+  for (std::uint64_t size = round_up(kAddressesPerDevice * total + large, page);;
+       size = round_up(size / 2, page)) {
     size = std::max(size, least);
     const auto base = device_.reserve_addresses(size);
     if (base) return AddressRange{.base = *base, .size = size};
@@ -83,7 +91,7 @@ DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
 // All slab pages lie in one region, so that an address tells whether it is of a slab. Where
 // addresses are short, each stream gets fewer of them.
 DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
-  const std::uint64_t page = slab_.page_bytes;
+  const std::uint64_t page = of(PageSize::kSlab).page_bytes;
   const device::Properties& properties = device_.properties();
   std::uint64_t size = round_up(std::min({properties.total_bytes,
                                           properties.max_reservation_bytes / 8 / kSlabStreams,

@@ -42,8 +42,8 @@ std::uint64_t whole_page_bytes(const internal::Block& block) {
 
 std::uint64_t loose_bytes(const internal::PageStore& store) noexcept {
   std::uint64_t bytes = 0;
-  for (const PageClass* pages : store.classes()) {
-    bytes += pages->loose.size() * pages->page_bytes;
+  for (const PageClass& pages : store.classes()) {
+    bytes += pages.loose.size() * pages.page_bytes;
   }
   return bytes;
 }
@@ -267,18 +267,18 @@ std::optional<std::string> internal::PageStore::check() const {
     if (auto problem = check_arena_slots(arena)) return problem;
   }
   std::uint64_t stale = 0;
-  for (const PageClass* pages : classes()) {
+  for (const PageClass& pages : classes_) {
     std::uint64_t count = 0;
-    for (const Page& page : pages->all) {
+    for (const Page& page : pages.all) {
       if (page.handle == device::PageHandle::kNone) continue;
       ++count;
       const bool is_home = page.home.arena != nullptr;
       stale += page.mapped.size() - (is_home ? 1 : 0);
-      if (is_home == (std::ranges::count(pages->loose, &page) > 0)) {
+      if (is_home == (std::ranges::count(pages.loose, &page) > 0)) {
         return "a page is at home and loose, or neither";
       }
     }
-    if (count != pages->count) return "pages are miscounted";
+    if (count != pages.count) return "pages are miscounted";
   }
   if (stale != stale_) return "stale mappings are miscounted";
   return std::nullopt;
@@ -288,8 +288,8 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   const PagedState& s = *state_;
   if (auto problem = s.store.check()) return problem;
   std::uint64_t pages = 0;
-  for (const PageClass* c : s.store.classes()) {
-    pages += c->count * c->page_bytes;
+  for (const PageClass& c : s.store.classes()) {
+    pages += c.count * c.page_bytes;
   }
   if (auto problem = s.slabs.check()) return problem;
   std::uint64_t active = 0;

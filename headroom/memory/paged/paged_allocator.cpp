@@ -32,13 +32,24 @@ std::uint64_t PagedState::cushion_end() const noexcept {
          options.cushion_bytes;
 }
 
-std::uint64_t PagedState::room_in_cushion() const noexcept {
-  return std::min(room_in_limit(), saturating_subtract(cushion_end(), self.reserved_bytes()));
+std::uint64_t PagedState::room_in_cushion(std::uint64_t released) const noexcept {
+  const std::uint64_t reserved = saturating_subtract(self.reserved_bytes(), released);
+  return std::min(room_in_limit(released), saturating_subtract(cushion_end(), reserved));
 }
 
-std::uint64_t PagedState::room_in_limit() const noexcept {
+std::uint64_t PagedState::room_in_limit(std::uint64_t released) const noexcept {
   if (!self.limit_is_set()) return UINT64_MAX;
-  return saturating_subtract(self.limit_value(), self.reserved_bytes());
+  const std::uint64_t reserved = saturating_subtract(self.reserved_bytes(), released);
+  return saturating_subtract(self.limit_value(), reserved);
+}
+
+// Halves cost twice the calls, so they are for where a page's rounding shows: little is live, or
+// much of what is free lies in pages that hold something and so cannot be used for large blocks.
+bool PagedState::wants_halves(std::uint64_t stuck_bytes) const noexcept {
+  constexpr std::uint64_t kPagesOfLive = 128;
+  constexpr double kStuckShare = 0.012;
+  return peak_live / kPagesOfLive < options.page_bytes ||
+         static_cast<double>(stuck_bytes) > kStuckShare * static_cast<double>(peak_live);
 }
 
 void PagedState::page_created(std::uint64_t size_bytes) noexcept {
@@ -233,7 +244,7 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
   } else {
     const auto info = device_.memory_info();
     if (!info) return device_failed(info.error());
-    wanted = round_down(std::min(info->free_bytes, s.room_in_limit()), page);
+    wanted = round_down(std::min(info->free_bytes, s.room_in_limit(0)), page);
   }
   const auto arena = arena_for(stream, internal::ArenaKind::kNormal);
   if (!arena) return device_failed(arena.error());
@@ -244,8 +255,8 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
   for (std::uint64_t piece = wanted; piece >= page && reserved_bytes() - before < wanted;) {
     piece = std::min(piece, wanted - (reserved_bytes() - before));
     s.store.begin_search();
-    const auto window = internal::PageStore::fresh_window(**arena, piece);
-    const internal::Backed backed = window && piece <= s.room_in_limit()
+    const auto window = s.store.fresh_window(**arena, piece);
+    const internal::Backed backed = window && piece <= s.room_in_limit(0)
                                         ? s.store.back(**arena, *window, {.creates = true})
                                         : internal::Backed{};
     if (backed.outcome == internal::Backing::kDone) continue;

@@ -5,6 +5,7 @@
 // that a failure in the middle leaves the tables true: a page too many is loose, a slot mapped for
 // nothing is stale. Then the blocks are changed, which cannot fail.
 #include <algorithm>
+#include <utility>
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/page_store.h"
@@ -20,8 +21,9 @@ using device::StatusCode;
 
 void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply supply) {
   PageArena& arena = *plan.arena;
-  const SlotRange touched = slots_touched(arena, window.begin, window.end);
   plan.vacant = slots_within(arena, window.run_begin, window.run_end);
+  const SlotRange touched =
+      with_whole_pages(arena, slots_touched(arena, window.begin, window.end), plan.vacant);
   const std::uint64_t last = std::min(touched.last, plan.vacant.last);
   const std::uint64_t first = std::max(touched.first, plan.vacant.first);
   // What is at home in the window stays, also where an earlier slot of it maps the same page.
@@ -54,7 +56,28 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
       lacking.push_back({.first = i, .last = i + 1});
     }
   }
+  // Single slots first: only halves fit there, which elsewhere others can stand in for.
+  for (SlotRange& run : lacking) fill_ends(plan, run, supply);
   for (const SlotRange& run : lacking) fill_run(plan, run, supply);
+  std::ranges::sort(plan.needs, {}, &Need::slot);
+}
+
+// Where whole pages are to be mapped, the window reaches as far as they do: over a slot beside it
+// that is vacant, and maps nothing or the same as the slot next to it.
+SlotRange PageStore::with_whole_pages(const PageArena& arena,
+                                      SlotRange touched,
+                                      SlotRange vacant) const noexcept {
+  const std::uint64_t span = of(PageSize::kWhole).span;
+  if (wants_halves_ || arena.kind == ArenaKind::kSlab || span == 1) return touched;
+  const auto may_take = [&](std::uint64_t slot, std::uint64_t beside) {
+    if (slot < vacant.first || slot >= vacant.last) return false;
+    if (slot >= arena.slots.size() || arena.slots[slot].page == nullptr) return true;
+    return arena.slots[slot].page == arena.slots[beside].page &&
+           arena.slots[slot].first == arena.slots[beside].first;
+  };
+  if (touched.first % span != 0 && may_take(touched.first - 1, touched.first)) --touched.first;
+  if (touched.last % span != 0 && may_take(touched.last, touched.last - 1)) ++touched.last;
+  return touched;
 }
 
 // A page that is free goes back to a place that still maps it, at no cost; another stream's only
@@ -71,64 +94,115 @@ bool PageStore::may_unmap(const PageArena& arena, const PageSlot& slot) const no
   return !is_capturing_ && slot.idle_since <= arena.clock->done;
 }
 
-void PageStore::fill_run(Plan& plan, SlotRange lacking, PageSupply supply) {
-  while (lacking.first < lacking.last) {
-    const Need need = next_need(plan, lacking, supply);
-    if (need.pages == nullptr) {
-      plan.missing += lacking.size();
+// How many slots of an arena a page of the usual size takes.
+std::uint64_t PageStore::usual_span(const PageArena& arena) const noexcept {
+  return arena.kind == ArenaKind::kSlab ? 1 : of(PageSize::kWhole).span;
+}
+
+// The slots at the ends of a run that whole pages leave over, as these lie at even slots.
+void PageStore::fill_ends(Plan& plan, SlotRange& run, PageSupply supply) {
+  const std::uint64_t span = usual_span(*plan.arena);
+  const auto fill = [&](std::uint64_t slot) {
+    PageClass& half = of(PageSize::kHalf);
+    if (obtain(plan, slot, half, supply)) return;
+    if (supply.creates && create(plan, slot, half, /*in_cushion=*/false)) return;
+    const std::uint64_t even = slot / span * span;
+    const bool may_break = supply.breaks_large && has_room(plan, even, span);
+    if (may_break && obtain(plan, even, of(PageSize::kWhole), supply)) return;
+    ++plan.missing;
+  };
+  if (run.first % span != 0) fill(run.first++);
+  if (run.size() > 0 && run.last % span != 0) fill(--run.last);
+}
+
+// Large blocks want large pages; others get them only where nothing else is left, since a small
+// block in a large page keeps it from moving.
+void PageStore::fill_run(Plan& plan, SlotRange run, PageSupply supply) {
+  const bool is_slab = plan.arena->kind == ArenaKind::kSlab;
+  PageClass& usual = of(is_slab ? PageSize::kSlab : PageSize::kWhole);
+  PageClass& large = of(PageSize::kLarge);
+  while (run.first < run.last) {
+    const std::uint64_t slot = run.first;
+    const bool wants_large = plan.arena->kind == ArenaKind::kLarge && run.last - slot >= large.span;
+    const bool may_break = supply.breaks_large && !is_slab && has_room(plan, slot, large.span);
+    if (wants_large && obtain(plan, slot, large, supply)) {
+      run.first += large.span;
+    } else if (obtain_usual(plan, slot, supply)) {
+      run.first += usual.span;
+    } else if (may_break && obtain(plan, slot, large, supply)) {
+      run.first += large.span;
+    } else if (wants_large && supply.creates && create(plan, slot, large, /*in_cushion=*/false)) {
+      run.first += large.span;
+    } else if (supply.creates && create(plan, slot, usual, /*in_cushion=*/false)) {
+      run.first += usual.span;
+    } else {
+      plan.missing += run.size();
       return;
     }
-    if (need.page == nullptr) {
-      plan.created_bytes += need.pages->page_bytes;
-    } else {
-      need.page->mark = mark_ + 1;
-      plan.taken.push_back(need.page);
-    }
-    plan.needs.push_back(need);
-    lacking.first += need.pages->span;
   }
 }
 
-// What is mapped next, at the first lacking slot: pages are created within the cushion, then
-// moved, then created past it. Large blocks want large pages; others take them only where nothing
-// else is left, since a small block in a large page keeps it from moving.
-PageStore::Need PageStore::next_need(Plan& plan, SlotRange lacking, PageSupply supply) {
-  const bool wants_large = plan.arena->kind == ArenaKind::kLarge;
-  const bool fits_large = lacking.size() >= large_.span;
-  Need need{.slot = lacking.first};
-  const auto with = [&](PageClass& pages, Page* page) {
-    need.pages = &pages;
-    need.page = page;
-    return need;
+// A whole page, or two halves.
+bool PageStore::obtain_usual(Plan& plan, std::uint64_t slot, PageSupply supply) {
+  if (plan.arena->kind == ArenaKind::kSlab) return obtain(plan, slot, of(PageSize::kSlab), supply);
+  PageClass& whole = of(PageSize::kWhole);
+  if (whole.span == 1) return obtain(plan, slot, whole, supply);
+  const auto obtain_halves = [&] {
+    PageClass& half = of(PageSize::kHalf);
+    if (!obtain(plan, slot, half, supply)) return false;
+    if (obtain(plan, slot + 1, half, supply)) return true;
+    give_up_last(plan);
+    return false;
   };
-  PageClass& least = plan.arena->kind == ArenaKind::kSlab ? slab_ : small_;
-  for (PageClass* pages : {&large_, &least}) {
-    if (pages == &large_ && !(wants_large && fits_large)) continue;
-    if (supply.creates_in_cushion && may_create(plan, *pages, true)) return with(*pages, nullptr);
-    if (Page* page = donor(plan, *pages, supply)) return with(*pages, page);
+  if (wants_halves_) return obtain_halves() || obtain(plan, slot, whole, supply);
+  return obtain(plan, slot, whole, supply) || obtain_halves();
+}
+
+// A page of this size for the slot: created within the cushion, or moved. Says whether there is
+// one.
+bool PageStore::obtain(Plan& plan, std::uint64_t slot, PageClass& pages, PageSupply supply) {
+  if (supply.creates_in_cushion && create(plan, slot, pages, /*in_cushion=*/true)) return true;
+  Page* const page = donor(plan, pages, supply);
+  if (page == nullptr) return false;
+  page->mark = mark_ + 1;
+  plan.taken.push_back(page);
+  plan.needs.push_back({.slot = slot, .pages = &pages, .page = page});
+  return true;
+}
+
+bool PageStore::create(Plan& plan, std::uint64_t slot, PageClass& pages, bool in_cushion) {
+  if (!may_create(plan, pages, in_cushion)) return false;
+  plan.created_bytes += pages.page_bytes;
+  plan.needs.push_back({.slot = slot, .pages = &pages});
+  return true;
+}
+
+void PageStore::give_up_last(Plan& plan) noexcept {
+  const Need need = plan.needs.back();
+  plan.needs.pop_back();
+  if (need.page == nullptr) {
+    plan.created_bytes -= need.pages->page_bytes;
+    return;
   }
-  if (supply.breaks_large && &least == &small_ && has_room(plan, lacking.first, large_.span)) {
-    if (Page* page = donor(plan, large_, supply)) return with(large_, page);
-  }
-  if (supply.creates) {
-    for (PageClass* pages : {&large_, &least}) {
-      if (pages == &large_ && !(wants_large && fits_large)) continue;
-      if (may_create(plan, *pages, false)) return with(*pages, nullptr);
-    }
-  }
-  return need;
+  need.page->mark = mark_;
+  plan.taken.pop_back();
+  --plan.donors[static_cast<std::size_t>(need.pages->size)].used;
 }
 
 bool PageStore::may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const {
   if (is_short_) return false;
-  const std::uint64_t room = in_cushion ? host_.room_in_cushion() : host_.room_in_limit();
+  const std::uint64_t room = in_cushion ? host_.room_in_cushion(0) : host_.room_in_limit(0);
   return room >= plan.created_bytes + pages.page_bytes;
 }
 
-// Whether so many slots are vacant and map nothing.
+// Whether so many slots are vacant, map nothing and are not planned for.
 bool PageStore::has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const {
   const std::vector<PageSlot>& slots = plan.arena->slots;
   if (slot + span > plan.vacant.last) return false;
+  const auto is_inside = [&](const Need& need) {
+    return need.slot >= slot && need.slot < slot + span;
+  };
+  if (std::ranges::any_of(plan.needs, is_inside)) return false;
   for (std::uint64_t i = slot; i < std::min<std::uint64_t>(slot + span, slots.size()); ++i) {
     if (slots[i].page != nullptr) return false;
   }
@@ -137,41 +211,41 @@ bool PageStore::has_room(const Plan& plan, std::uint64_t slot, std::uint64_t spa
 
 Page* PageStore::donor(Plan& plan, PageClass& pages, PageSupply supply) {
   if (!supply.moves_own && !supply.moves_others) return nullptr;
-  std::optional<Donors>& donors = &pages == &small_   ? plan.small
-                                  : &pages == &large_ ? plan.large
-                                                      : plan.slab;
-  if (!donors) donors = find_donors(*plan.arena, pages, supply);
-  while (Page* page = donors->next()) {
-    if (is_free(*page)) return page;  // not taken meanwhile
+  Donors& donors = plan.donors[static_cast<std::size_t>(pages.size)];
+  if (!donors.is_begun) {
+    sort_covers(*plan.arena->clock);
+    donors.pages = pages.loose;
+    donors.is_begun = true;
   }
-  return nullptr;
+  while (true) {
+    while (donors.used < donors.pages.size()) {
+      Page* const page = donors.pages[donors.used++];
+      if (is_free(*page)) return page;  // not taken meanwhile
+    }
+    if (donors.next_cover == covers_.size()) return nullptr;
+    const Block& cover = *covers_[donors.next_cover++];
+    const bool is_own = cover.arena->clock == plan.arena->clock;
+    if (!(is_own ? supply.moves_own : supply.moves_others)) continue;
+    // From a hole they are taken from its end, so that its rest stays in one piece.
+    for_each_free_page(*cover.arena, cover, [&](Page& page) {
+      if (page.pages == &pages) donors.pages.push_back(&page);
+    });
+    std::reverse(donors.pages.begin() + static_cast<std::ptrdiff_t>(donors.used),
+                 donors.pages.end());
+  }
 }
 
-// The stream's own first. From a hole they are taken from its end, so that its rest stays in one
-// piece.
-PageStore::Donors PageStore::find_donors(const PageArena& arena,
-                                         PageClass& pages,
-                                         PageSupply supply) const {
-  Donors donors{.pages = pages.loose};
-  const auto loose = static_cast<std::ptrdiff_t>(donors.pages.size());
-  for (const PageArena& other : arenas_) {
-    const bool is_own = other.clock == arena.clock;
-    if (other.is_private() || !(is_own ? supply.moves_own : supply.moves_others)) continue;
-    other.free->for_each([&](const Block& block) {
-      for_each_free_page(other, block, [&](Page& page) {
-        if (page.pages == &pages) donors.pages.push_back(&page);
-      });
-    });
-  }
-  const auto goes_first = [&](const Page* a, const Page* b) {
-    const bool is_own_a = a->home.arena->clock == arena.clock;
-    const bool is_own_b = b->home.arena->clock == arena.clock;
+// The stream's own first, then the longest unused.
+void PageStore::sort_covers(const StreamClock& own) {
+  if (covers_sorted_for_ == &own) return;
+  std::ranges::sort(covers_, [&](const Block* a, const Block* b) {
+    const bool is_own_a = a->arena->clock == &own;
+    const bool is_own_b = b->arena->clock == &own;
     if (is_own_a != is_own_b) return is_own_a;
-    if (a->cover->gc_base != b->cover->gc_base) return a->cover->gc_base < b->cover->gc_base;
-    return a->home.slot > b->home.slot;
-  };
-  std::sort(donors.pages.begin() + loose, donors.pages.end(), goes_first);
-  return donors;
+    if (a->gc_base != b->gc_base) return a->gc_base < b->gc_base;
+    return a->address > b->address;
+  });
+  covers_sorted_for_ = &own;
 }
 
 void PageStore::forget(Plan& plan) const noexcept {
@@ -195,7 +269,7 @@ void PageStore::prepare_commit(Plan& plan) {
   blocks_.prepare(2 * moved + 4);
   handles_.reserve(plan.needs.size());
   for (Page* page : plan.taken) page->mapped.reserve(page->mapped.size() + 1);
-  for (PageClass* pages : all_classes()) pages->loose.reserve(pages->all.size() + to_create);
+  for (PageClass& pages : classes_) pages.loose.reserve(pages.all.size() + to_create);
   for (PageArena& other : arenas_) {
     if (other.is_private()) continue;
     other.unbacked.reserve(other.unbacked.size() + moved + 2);
@@ -348,8 +422,8 @@ Block& PageStore::commit(Plan& plan) noexcept {
   std::ranges::sort(all, {}, &Need::slot);
   std::erase_if(plan.taken, [](const Page* page) { return page->home.arena == nullptr; });
   leave_homes(plan.taken);
-  for (PageClass* pages : all_classes()) {
-    std::erase_if(pages->loose, [&](const Page* page) { return page->mark == mark_ + 1; });
+  for (PageClass& pages : classes_) {
+    std::erase_if(pages.loose, [&](const Page* page) { return page->mark == mark_ + 1; });
   }
   for (const Need& need : all) {
     need.page->home = {&arena, need.slot};
@@ -433,28 +507,47 @@ bool PageStore::release_page(Page& page) noexcept {
   return true;
 }
 
-bool PageStore::make_room(std::uint64_t wanted_bytes, bool in_cushion) {
-  const auto fits = [&] {
-    return host_.room_in_limit() >= wanted_bytes &&
-           (!in_cushion || host_.room_in_cushion() >= wanted_bytes);
+bool PageStore::make_room(const PageArena& arena, std::uint64_t wanted_bytes, bool in_cushion) {
+  const auto fits_after = [&](std::uint64_t released) {
+    return host_.room_in_limit(released) >= wanted_bytes &&
+           (!in_cushion || host_.room_in_cushion(released) >= wanted_bytes);
   };
-  if (fits()) return true;
+  if (fits_after(0)) return true;
   if (is_capturing_) return false;
-  std::vector<Page*> candidates;
-  for (Page& page : large_.all) {
-    if (page.handle == PageHandle::kNone || !is_free(page) || !can_unmap_all(page)) continue;
-    candidates.push_back(&page);
+  std::vector<Page*> pages = pages_to_replace(arena);
+  // Little more goes back than is created instead: what reserve() took is not for this.
+  const std::uint64_t most = saturating_add(wanted_bytes, host_.reserved_bytes() / 16);
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+  while (!fits_after(bytes)) {
+    if (count == pages.size() || bytes >= most) return false;
+    bytes += pages[count++]->pages->page_bytes;
   }
-  const std::uint64_t bytes = candidates.size() * large_.page_bytes;
-  if (saturating_add(host_.room_in_limit(), bytes) < wanted_bytes) return false;
-  std::ranges::stable_sort(candidates, {}, [](const Page* page) {
+  pages.resize(count);
+  for (Page* page : pages) (void)release_page(*page);
+  begin_search();
+  return fits_after(0);
+}
+
+// Free pages of sizes that do not fit everywhere in the arena, and that nobody uses; the longest
+// unused first.
+std::vector<Page*> PageStore::pages_to_replace(const PageArena& arena) {
+  const bool is_slab = arena.kind == ArenaKind::kSlab;
+  const PageClass& fitting = of(is_slab                          ? PageSize::kSlab
+                                : of(PageSize::kWhole).span == 1 ? PageSize::kWhole
+                                                                 : PageSize::kHalf);
+  std::vector<Page*> pages;
+  const auto add = [&](Page& page) {
+    if (page.pages != &fitting && can_unmap_all(page)) pages.push_back(&page);
+  };
+  for (PageClass& loose : classes_) {
+    for (Page* page : loose.loose) add(*page);
+  }
+  for (const Block* cover : covers_) for_each_free_page(*cover->arena, *cover, add);
+  std::ranges::stable_sort(pages, {}, [](const Page* page) {
     return page->home.arena == nullptr ? 0 : page->cover->gc_base;
   });
-  for (Page* page : candidates) {
-    if (fits()) break;
-    (void)release_page(*page);
-  }
-  return fits();
+  return pages;
 }
 
 void PageStore::release_some(PageClass& pages, std::uint64_t most_bytes, std::uint64_t& released) {
@@ -469,17 +562,18 @@ void PageStore::release_some(PageClass& pages, std::uint64_t most_bytes, std::ui
 std::uint64_t PageStore::release_free(std::uint64_t most_bytes) {
   std::uint64_t released = 0;
   if (is_capturing_) return released;
-  release_some(large_, most_bytes, released);
-  release_some(small_, most_bytes, released);
-  release_some(slab_, most_bytes, released);
+  for (const PageSize size :
+       {PageSize::kLarge, PageSize::kWhole, PageSize::kHalf, PageSize::kSlab}) {
+    release_some(of(size), most_bytes, released);
+  }
   return released;
 }
 
 void PageStore::release_loose() noexcept {
   if (is_capturing_) return;
-  for (PageClass* pages : all_classes()) {
-    for (std::size_t i = pages->loose.size(); i-- > 0;) {
-      Page& page = *pages->loose[i];
+  for (PageClass& pages : classes_) {
+    for (std::size_t i = pages.loose.size(); i-- > 0;) {
+      Page& page = *pages.loose[i];
       if (can_unmap_all(page)) (void)release_page(page);
     }
   }
@@ -536,8 +630,8 @@ void PageStore::release_all() noexcept {
     if (has_any) (void)device_.unmap_pages(arena.base, arena.size);
     if (arena.is_private()) (void)device_.release_pages(arena.handle);
   }
-  for (PageClass* pages : all_classes()) {
-    for (const Page& page : pages->all) {
+  for (const PageClass& pages : classes_) {
+    for (const Page& page : pages.all) {
       if (page.handle != PageHandle::kNone) (void)device_.release_pages(page.handle);
     }
   }

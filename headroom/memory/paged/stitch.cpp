@@ -101,10 +101,17 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
   if (s.store.stale_slots() > kMostStale) s.store.retire(kMostStale / 2);
   s.store.begin_search();
 
+  std::optional<PageWindow> own_window;  // as of one search, for several attempts
+  std::uint64_t own_window_of = 0;
   Place failed;
   std::uint64_t missing = 0;
   const auto attempt = [&](PageArena& arena, PageSupply supply) -> Place {
-    const auto window = s.store.best_window(arena, request.rounded);
+    const bool is_known = &arena == &own && own_window_of == s.store.search_number();
+    const auto window = is_known ? own_window : s.store.best_window(arena, request.rounded);
+    if (&arena == &own) {
+      own_window = window;
+      own_window_of = s.store.search_number();
+    }
     if (!window) return {};
     supply.creates_in_cushion = true;
     supply.creates = !in_cushion;
@@ -125,11 +132,15 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
   // Past the cushion, pages are created only for what moving leaves open.
   Place found;
   if (in_cushion) found = attempt(own, kCreate);
+  // Where halves are wanted, free whole pages become halves.
+  if (!found.is_found() && in_cushion && s.store.wants_halves() &&
+      s.store.make_room(own, missing, /*in_cushion=*/true)) {
+    found = attempt(own, kCreate);
+  }
   if (!found.is_found()) found = overflow(request, other, /*may_waste=*/false);
   if (!found.is_found() && in_cushion) found = attempt(own, kOwn);
   if (!found.is_found()) found = attempt(own, in_cushion ? kAll : kAny);
-  if (!found.is_found() && missing > 0 && s.store.make_room(missing, in_cushion)) {
-    s.store.begin_search();
+  if (!found.is_found() && missing > 0 && s.store.make_room(own, missing, in_cushion)) {
     found = attempt(own, kAll);
   }
   if (!found.is_found()) {

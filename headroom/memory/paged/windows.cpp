@@ -79,21 +79,51 @@ void PageStore::mark_moments() {
   }
 }
 
+namespace {
+
+// The bytes of a free block in whole pages that hold something else too. The pages at its two ends
+// may be such.
+std::uint64_t stuck_in_whole_pages(const PageArena& arena, const Block& block) noexcept {
+  const auto stuck_at = [&](std::uint64_t slot) -> std::uint64_t {
+    const Page& page = *arena.slots[slot].page;
+    if (page.pages->size != PageSize::kWhole) return 0;
+    const DeviceAddress begin = arena.address_of(page.home.slot);
+    const DeviceAddress end = begin + page.pages->page_bytes;
+    const DeviceAddress last = block.address + block.size;
+    if (begin >= block.address && end <= last) return 0;
+    return std::min(end, last) - std::max(begin, block.address);
+  };
+  const SlotRange touched = slots_touched(arena, block.address, block.address + block.size);
+  const PageSlot& first = arena.slots[touched.first];
+  const PageSlot& last = arena.slots[touched.last - 1];
+  return stuck_at(touched.first) + (first.page == last.page ? 0 : stuck_at(touched.last - 1));
+}
+
+}  // namespace
+
 void PageStore::begin_search() {
   mark_moments();
   mark_ += 2;  // the odd number after it marks what a plan has taken
+  covers_.clear();
+  covers_sorted_for_ = nullptr;
+  std::uint64_t stuck_bytes = 0;
   for (PageArena& arena : arenas_) {
     if (arena.is_private()) continue;
     arena.free->for_each([&](Block& block) {
+      bool has_pages = false;
       for_each_free_page(arena, block, [&](Page& page) {
         page.mark = mark_;
         page.cover = &block;
+        has_pages = true;
       });
+      if (has_pages) covers_.push_back(&block);
+      stuck_bytes += stuck_in_whole_pages(arena, block);
     });
   }
-  for (PageClass* pages : all_classes()) {
-    for (Page* page : pages->loose) page->mark = mark_;
+  for (PageClass& pages : classes_) {
+    for (Page* page : pages.loose) page->mark = mark_;
   }
+  wants_halves_ = of(PageSize::kWhole).span > 1 && host_.wants_halves(stuck_bytes);
 }
 
 // Whether a slot can have the page that it maps: free, and not at home elsewhere in the window.
@@ -136,7 +166,7 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
                                                  std::uint64_t size_bytes) const {
   std::optional<PageWindow> found;
   std::uint64_t best = UINT64_MAX;
-  const DeviceAddress top = arena.base + arena.slots.size() * arena.slot_bytes;
+  const DeviceAddress top = fresh_address(arena);
   for (const Block* unbacked : arena.unbacked) {
     const std::optional<Run> run = run_that_starts_at(*unbacked);
     if (!run || run->end - run->begin < size_bytes) continue;
@@ -164,10 +194,10 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
 }
 
 std::optional<PageWindow> PageStore::fresh_window(const PageArena& arena,
-                                                  std::uint64_t size_bytes) {
-  const DeviceAddress begin = arena.base + arena.slots.size() * arena.slot_bytes;
+                                                  std::uint64_t size_bytes) const {
+  const DeviceAddress begin = fresh_address(arena);
   const DeviceAddress end = arena.end();
-  if (end - begin < size_bytes) return std::nullopt;
+  if (end < begin || end - begin < size_bytes) return std::nullopt;
   return PageWindow{.begin = begin, .end = begin + size_bytes, .run_begin = begin, .run_end = end};
 }
 
