@@ -175,6 +175,7 @@ class PageStore {
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_range();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
   void poll(StreamClock& clock) noexcept;
+  void take_back_large();
   void mark_moment(StreamClock& clock);
 
   void draw_plan(Plan& plan, const PageWindow& window, PageSupply supply);

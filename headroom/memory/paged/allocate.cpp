@@ -15,7 +15,7 @@ namespace {
 // large blocks should be a good part of it: a few that come and go among smaller ones would leave
 // their pages unused, or have them broken up.
 constexpr std::uint64_t kLargePagesOfLive = 64;
-constexpr std::uint64_t kShareOfLarge = 8;
+constexpr std::uint64_t kShareOfLarge = 3;
 
 // What a private pool takes from the device: as PyTorch does, several blocks to a handle.
 std::uint64_t private_handle_bytes(std::uint64_t rounded, std::uint64_t granularity) {

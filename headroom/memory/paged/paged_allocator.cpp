@@ -43,12 +43,15 @@ std::uint64_t PagedState::room_in_limit(std::uint64_t released) const noexcept {
   return saturating_subtract(self.limit_value(), reserved);
 }
 
-// Halves cost twice the calls, so they are for where a page's rounding shows: little is live, or
-// much of what is free lies in pages that hold something and so cannot be used for large blocks.
+// Halves cost twice the calls, so they are for where a page's rounding shows: the block is small or
+// little is live, or much of what is free lies in whole pages that hold something and so cannot be
+// used for large blocks.
 bool PagedState::wants_halves(std::uint64_t stuck_bytes) const noexcept {
+  constexpr std::uint64_t kPagesOfBlock = 8;
   constexpr std::uint64_t kPagesOfLive = 128;
   constexpr double kStuckShare = 0.012;
-  return peak_live / kPagesOfLive < options.page_bytes ||
+  return searched_bytes / kPagesOfBlock < options.page_bytes ||
+         peak_live / kPagesOfLive < options.page_bytes ||
          static_cast<double>(stuck_bytes) > kStuckShare * static_cast<double>(peak_live);
 }
 

@@ -38,6 +38,7 @@ void PagedAllocator::note_search(std::uint64_t rounded) {
   const auto live = static_cast<std::uint64_t>(stats_.live_bytes.current);
   const auto peak = static_cast<std::uint64_t>(stats_.live_bytes.peak);
   s.peak_live = std::max({s.peak_live, peak, live + rounded});
+  s.searched_bytes = rounded;
   s.last_growth = std::chrono::steady_clock::now();
 }
 

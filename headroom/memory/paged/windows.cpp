@@ -101,7 +101,37 @@ std::uint64_t stuck_in_whole_pages(const PageArena& arena, const Block& block) n
 
 }  // namespace
 
+// Large pages that small blocks were put into, for want of others, and that hold nothing any more
+// are at home nowhere from now on: else small blocks would be put there again, and keep them.
+void PageStore::take_back_large() {
+  std::vector<Page*> leaving;
+  for (PageArena& arena : arenas_) {
+    if (arena.kind != ArenaKind::kNormal) continue;
+    arena.free->for_each([&](Block& block) {
+      if (block.size < of(PageSize::kLarge).page_bytes) return;
+      for_each_free_page(arena, block, [&](Page& page) {
+        if (page.pages->size != PageSize::kLarge) return;
+        page.cover = &block;
+        leaving.push_back(&page);
+      });
+    });
+  }
+  if (leaving.empty()) return;
+  blocks_.prepare(2 * leaving.size() + 4);
+  for (PageArena& arena : arenas_) {
+    if (arena.kind == ArenaKind::kNormal) {
+      arena.unbacked.reserve(arena.unbacked.size() + leaving.size() + 2);
+    }
+  }
+  std::vector<Page*>& loose = of(PageSize::kLarge).loose;
+  loose.reserve(loose.size() + leaving.size());
+  const std::vector<Page*> left = leaving;
+  leave_homes(leaving);
+  loose.insert(loose.end(), left.begin(), left.end());
+}
+
 void PageStore::begin_search() {
+  if (!is_capturing_) take_back_large();
   mark_moments();
   mark_ += 2;  // the odd number after it marks what a plan has taken
   covers_.clear();
