@@ -1,5 +1,6 @@
 #include "headroom/memory/internal/free_index.h"
 
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -48,10 +49,10 @@ TEST(FreeIndex, IsEmptyUntilSomethingIsPutIn) {
 
 TEST(FreeIndex, OrdersBySizeThenTieThenAddress) {
   FreeIndex index;
-  std::vector<Block> blocks{block_at(512, 1, 1024),
-                            block_at(512, 1, 2048),
-                            block_at(512, 2, 512),
-                            block_at(1024, 0, 512)};
+  std::array<Block, 4> blocks{block_at(512, 1, 1024),
+                              block_at(512, 1, 2048),
+                              block_at(512, 2, 512),
+                              block_at(1024, 0, 512)};
   index.prepare(4);
   for (const std::size_t i : {3U, 2U, 1U, 0U}) index.insert(blocks[i]);
   std::vector<Block*> order;

@@ -61,8 +61,8 @@ DeviceResult<void> CachingAllocator::do_record_stream(DeviceAddress address, Str
   }
   if (auto known = check_stream(stream); !known) return known;
   Block& block = *found;
-  if (stream == block.stream || std::ranges::count(block.stream_uses, stream) > 0) return {};
-  block.stream_uses.push_back(stream);
+  if (stream == block.stream || std::ranges::count(block.stream_uses.all(), stream) > 0) return {};
+  block.stream_uses.add(stream);
   return {};
 }
 
@@ -159,7 +159,7 @@ EventId CachingAllocator::record_use(StreamId stream, bool* is_done) noexcept {
 }
 
 void CachingAllocator::record_uses(Block& block) {
-  for (const StreamId stream : block.stream_uses) {
+  for (const StreamId stream : block.stream_uses.all()) {
     bool is_done = false;
     const EventId event = record_use(stream, &is_done);
     if (is_done) continue;

@@ -1,9 +1,13 @@
 // AddressMap: from an address to its block, for the blocks that are held.
 //
-// Open addressing with linear probing in one array, at most half full; erasing moves later entries
-// up, so there are no tombstones. One cache line a lookup, where a node-based map takes three.
+// A hash table of buckets, each a cache line with room for four. On average a bucket has at most
+// two, so that one in twenty addresses finds its own bucket full and goes into the next that has
+// room; every bucket counts those that went past it, which is how long a search goes on. Looking,
+// inserting and erasing take no branch that depends on the address: blocks are freed in no order,
+// and a wrong guess of the processor costs as much as all the rest.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,77 +25,108 @@ class AddressMap {
 
   // Null when the address is not in the map.
   [[nodiscard]] Block* find(DeviceAddress address) const noexcept {
-    if (entries_.empty()) return nullptr;
+    if (buckets_.empty()) return nullptr;
     for (std::size_t i = home(address);; i = next(i)) {
-      if (entries_[i].address == address) return entries_[i].block;
-      if (entries_[i].address == 0) return nullptr;
+      const Bucket& bucket = buckets_[i];
+      const std::size_t at = bucket.place_of(address);
+      if (at < kWays) [[likely]] {
+        return bucket.blocks[at];
+      }
+      if (passed_[i] == 0) return nullptr;
     }
   }
 
   // Makes sure that one insert needs no memory.
   void prepare() {
-    if (2 * (size_ + 1) > entries_.size()) grow();
+    if (size_ >= most_) [[unlikely]] {
+      grow();
+    }
   }
 
   // The address is not 0 and not in the map.
   void insert(DeviceAddress address, Block* block) noexcept {
-    std::size_t i = home(address);
-    while (entries_[i].address != 0) i = next(i);
-    entries_[i] = {.address = address, .block = block};
-    ++size_;
+    for (std::size_t i = home(address);; i = next(i)) {
+      Bucket& bucket = buckets_[i];
+      const std::size_t at = bucket.place_of(0);
+      if (at < kWays) [[likely]] {
+        bucket.addresses[at] = address;
+        bucket.blocks[at] = block;
+        ++size_;
+        return;
+      }
+      ++passed_[i];
+    }
   }
 
   // The address is in the map.
   void erase(DeviceAddress address) noexcept {
-    std::size_t hole = home(address);
-    while (entries_[hole].address != address) hole = next(hole);
-    for (std::size_t i = next(hole); entries_[i].address != 0; i = next(i)) {
-      // An entry may move up into the hole unless its home lies between the hole and itself.
-      const std::size_t distance_home = (i - home(entries_[i].address)) & mask_;
-      const std::size_t distance_hole = (i - hole) & mask_;
-      if (distance_home >= distance_hole) {
-        entries_[hole] = entries_[i];
-        hole = i;
+    for (std::size_t i = home(address);; i = next(i)) {
+      Bucket& bucket = buckets_[i];
+      const std::size_t at = bucket.place_of(address);
+      if (at < kWays) [[likely]] {
+        bucket.addresses[at] = 0;
+        bucket.blocks[at] = nullptr;
+        --size_;
+        return;
       }
+      --passed_[i];
     }
-    entries_[hole] = {};
-    --size_;
   }
 
   template <class Function>
   void for_each(Function&& function) const {
-    for (const Entry& entry : entries_) {
-      if (entry.address != 0) function(*entry.block);
+    for (const Bucket& bucket : buckets_) {
+      for (std::size_t i = 0; i < kWays; ++i) {
+        if (bucket.addresses[i] != 0) function(*bucket.blocks[i]);
+      }
     }
   }
 
  private:
-  struct Entry {
-    DeviceAddress address = 0;
-    Block* block = nullptr;
+  static constexpr std::size_t kWays = 4;
+  static constexpr std::size_t kMostOnAverage = 2;
+
+  struct alignas(64) Bucket {
+    std::array<DeviceAddress, kWays> addresses{};  // 0: nothing there
+    std::array<Block*, kWays> blocks{};
+
+    // kWays when it is not here.
+    [[nodiscard]] std::size_t place_of(DeviceAddress address) const noexcept {
+      std::size_t place = kWays;
+      for (std::size_t i = 0; i < kWays; ++i) place = addresses[i] == address ? i : place;
+      return place;
+    }
   };
 
   // Addresses are multiples of 512 and mostly neighbours: multiply to spread them (Knuth).
   [[nodiscard]] std::size_t home(DeviceAddress address) const noexcept {
     return static_cast<std::size_t>(((address >> 9U) * 0x9E3779B97F4A7C15U) >> shift_);
   }
-  [[nodiscard]] std::size_t next(std::size_t i) const noexcept { return (i + 1) & mask_; }
+  [[nodiscard]] std::size_t next(std::size_t i) const noexcept {
+    return (i + 1) & (buckets_.size() - 1);
+  }
 
   void grow() {
-    std::vector<Entry> old(entries_.empty() ? 64 : 2 * entries_.size());
-    old.swap(entries_);
-    mask_ = entries_.size() - 1;
+    const std::size_t count = buckets_.empty() ? 16 : 2 * buckets_.size();
+    std::vector<std::uint32_t> passed(count);
+    std::vector<Bucket> old(count);
+    old.swap(buckets_);
+    passed.swap(passed_);
     shift_ = 64;
-    for (std::size_t n = entries_.size(); n > 1; n /= 2) --shift_;
+    for (std::size_t n = count; n > 1; n /= 2) --shift_;
+    most_ = kMostOnAverage * count;
     size_ = 0;
-    for (const Entry& entry : old) {
-      if (entry.address != 0) insert(entry.address, entry.block);
+    for (const Bucket& bucket : old) {
+      for (std::size_t i = 0; i < kWays; ++i) {
+        if (bucket.addresses[i] != 0) insert(bucket.addresses[i], bucket.blocks[i]);
+      }
     }
   }
 
-  std::vector<Entry> entries_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::uint32_t> passed_;  // by bucket: blocks that went past it
   std::size_t size_ = 0;
-  std::size_t mask_ = 0;
+  std::size_t most_ = 0;  // before it grows
   unsigned shift_ = 64;
 };
 

@@ -1,10 +1,14 @@
 // Block, the objects that keep blocks for reuse, and the set of unmapped ones.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <set>
-#include <utility>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "headroom/base/check.h"
@@ -18,31 +22,54 @@ struct BlockPool;
 struct ExpandableSegment;
 struct PageArena;
 
-struct Block {
+// The streams besides its own that use a block. Most blocks have none, so it is a pointer long.
+class StreamUses {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return streams_ == nullptr || streams_->empty(); }
+  [[nodiscard]] std::span<const StreamId> all() const noexcept {
+    return streams_ == nullptr ? std::span<const StreamId>() : std::span(*streams_);
+  }
+  void add(StreamId stream) {
+    if (streams_ == nullptr) streams_ = std::make_unique<std::vector<StreamId>>();
+    streams_->push_back(stream);
+  }
+  void clear() noexcept {
+    if (streams_ != nullptr) streams_->clear();
+  }
+
+ private:
+  std::unique_ptr<std::vector<StreamId>> streams_;
+};
+
+// In the order of use: a paged allocator finds, cuts and joins blocks by the first cache line, and
+// hands them out and takes them back with the second.
+struct alignas(64) Block {
   DeviceAddress address = 0;
   std::uint64_t size = 0;
-  std::uint64_t requested = 0;
-  StreamId stream = StreamId::kDefault;
-  BlockPool* pool = nullptr;
-  FreeIndex* index = nullptr;  // the pool's free blocks of this stream
   // Neighbours in the same segment.
   Block* prev = nullptr;
   Block* next = nullptr;
-  ExpandableSegment* expandable = nullptr;
-  // Of a paged allocator's blocks: the arena, and the neighbours in the bin of its size.
-  PageArena* arena = nullptr;
-  Block* prev_free = nullptr;
+  // Of a paged allocator's free blocks: the next in the bin of its size, and what points to this.
   Block* next_free = nullptr;
-  // Orders free blocks of one size: from PyTorch 2.13 on the age of the segment, before that 0.
-  std::uint64_t tie = 0;
-  // The pool's (or paged allocator's) clock when the block was last put into the free set.
-  std::uint64_t gc_base = 0;
+  Block** free_link = nullptr;
   // Streams besides its own that use the block, and events recorded for them at the free.
-  std::vector<StreamId> stream_uses{};
+  StreamUses stream_uses{};
   std::uint32_t event_count = 0;
   bool is_allocated = false;
   bool is_mapped = true;
+
+  std::uint64_t requested = 0;
+  StreamId stream = StreamId::kDefault;
+  PageArena* arena = nullptr;  // of a paged allocator's blocks
   AllocationContext context{};
+  // The pool's (or paged allocator's) clock when the block was last put into the free set.
+  std::uint64_t gc_base = 0;
+  BlockPool* pool = nullptr;
+  FreeIndex* index = nullptr;  // the pool's free blocks of this stream
+  // Orders free blocks of one size: from PyTorch 2.13 on the age of the segment, before that 0.
+  std::uint64_t tie = 0;
+
+  ExpandableSegment* expandable = nullptr;
 
   [[nodiscard]] bool is_split() const noexcept { return prev != nullptr || next != nullptr; }
   // Nobody holds it and no stream may still be using it.
@@ -63,25 +90,30 @@ struct UnmappedKey {
 };
 using UnmappedSet = std::set<UnmappedKey>;
 
-// Block objects, kept for reuse.
+// Block objects, kept for reuse. They are made many at a time, and those given back last are used
+// first: what is in use lies together.
 class BlockStore {
  public:
   void prepare(std::size_t count) {
-    if (spare_.size() >= count) return;
-    const std::size_t blocks = all_.size() + count;
-    if (spare_.capacity() < blocks) spare_.reserve(2 * blocks);  // room to take every block back
-    while (spare_.size() < count) spare_.push_back(&all_.emplace_back());
+    if (spare_.size() < count) [[unlikely]] {
+      grow(count);
+    }
   }
-  [[nodiscard]] Block& take() noexcept {
+  // As its last user left it, but for what says that it is in use.
+  [[nodiscard]] Block& take_used() noexcept {
     HEADROOM_ASSERT(!spare_.empty(), "a block is taken that nobody prepared for");
     Block& block = *spare_.back();
     spare_.pop_back();
+    block.event_count = 0;
+    block.is_allocated = false;
+    return block;
+  }
+  [[nodiscard]] Block& take() noexcept {
+    Block& block = take_used();
     block.requested = 0;
     block.prev = nullptr;
     block.next = nullptr;
     block.expandable = nullptr;
-    block.event_count = 0;
-    block.is_allocated = false;
     block.is_mapped = true;
     block.context = {};
     return block;
@@ -107,7 +139,18 @@ class BlockStore {
   }
 
  private:
-  std::deque<Block> all_;
+  using Chunk = std::array<Block, 32>;
+
+  void grow(std::size_t count) {
+    while (spare_.size() < count) {
+      const std::size_t blocks = (chunks_.size() + 1) * std::tuple_size_v<Chunk>;
+      if (spare_.capacity() < blocks) spare_.reserve(2 * blocks);  // room to take every block back
+      Chunk& chunk = chunks_.emplace_back();
+      for (std::size_t i = chunk.size(); i > 0; --i) spare_.push_back(&chunk[i - 1]);
+    }
+  }
+
+  std::deque<Chunk> chunks_;
   std::vector<Block*> spare_;
 };
 

@@ -84,6 +84,7 @@ struct PagedState final : PageHost, SlabPages {
 
   PagedAllocator& self;
   PagedOptions options;
+  const bool tracks_blocks;
   BlockStore blocks{};
   PageStore store;
   std::deque<StreamArenas> streams{};

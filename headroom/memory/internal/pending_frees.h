@@ -74,7 +74,7 @@ class PendingFrees {
   }
 
   void record_uses(Block& block) {
-    for (const StreamId stream : block.stream_uses) {
+    for (const StreamId stream : block.stream_uses.all()) {
       bool is_done = false;
       const device::EventId event = record(stream, &is_done);
       if (is_done) continue;

@@ -29,16 +29,22 @@ std::uint64_t private_handle_bytes(std::uint64_t rounded, std::uint64_t granular
 DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
                                           StreamId stream,
                                           std::optional<AllocationFailure>& failure) {
-  const bool is_small = size_bytes <= internal::kSlabMaxBytes;
-  if (is_small) {
+  if (size_bytes <= internal::kSlabMaxBytes) {
     const DeviceAddress cached =
         state_->slabs.allocate_cached(size_bytes, stream, current_context());
     if (cached != 0) [[likely]] {
       return cached;
     }
   }
+  return allocate_locked(size_bytes, stream, failure);
+}
+
+DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
+                                              StreamId stream,
+                                              std::optional<AllocationFailure>& failure) {
+  PagedState& s = *state_;
   std::unique_lock lock(mutex_);
-  state_->slabs.fold_own();
+  s.slabs.fold_own();
   if (stream != StreamId::kDefault) {
     if (auto known = check_stream(stream); !known) {
       failure = fail(lock, {.reason = FailureReason::kDevice, .status = known.error()});
@@ -46,33 +52,42 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
     }
   }
   prepare();
-  if (!state_->pending.empty()) process_pending();
-  const std::uint64_t peak_before = state_->peak_live;
-  const std::uint64_t reserved_before = reserved_bytes();
-  if (is_small) {
-    if (const DeviceAddress address = allocate_small(size_bytes, stream); address != 0) {
-      return address;
-    }
-  }
+  if (!s.pending.empty()) process_pending();
   const std::uint64_t rounded = round_up(size_bytes, kMinBlockBytes);
   const Request request{
       .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
-  const Place found = place(lock, request);
-  if (found.is_found()) [[likely]] {
-    const DeviceAddress address = hand_out(request, found).address;
-    if (reserved_bytes() > reserved_before) [[unlikely]] {
-      note_growth();
+  if (size_bytes > internal::kSlabMaxBytes && s.scopes.empty()) [[likely]] {
+    if (Block* const block = find_backed(request)) [[likely]] {
+      return hand_out(request, *block, block->address);
     }
+  }
+  return allocate_otherwise(lock, request, failure);
+}
+
+// What is not cut from a hole of the stream's arena: slabs, private pools, and what needs pages.
+DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
+                                                 const Request& request,
+                                                 std::optional<AllocationFailure>& failure) {
+  const std::uint64_t peak_before = state_->peak_live;
+  const std::uint64_t reserved_before = reserved_bytes();
+  if (request.asked <= internal::kSlabMaxBytes) {
+    const DeviceAddress address = allocate_small(request.asked, request.stream);
+    if (address != 0) return address;
+  }
+  const Place found = place(lock, request);
+  if (found.is_found()) {
+    const DeviceAddress address = hand_out(request, *found.block, found.at);
+    if (reserved_bytes() > reserved_before) note_growth();
     return address;
   }
   note_failure(peak_before);
   failure = fail(lock,
                  {.reason = found.has_failed ? FailureReason::kDevice : FailureReason::kOutOfMemory,
                   .status = found.status,
-                  .asked_bytes = size_bytes,
+                  .asked_bytes = request.asked,
                   .rounded_bytes = request.rounded,
                   .segment_bytes = request.rounded,
-                  .stream = stream});
+                  .stream = request.stream});
   return 0;
 }
 
@@ -120,13 +135,14 @@ internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexce
   return is_worth_it ? internal::ArenaKind::kLarge : internal::ArenaKind::kNormal;
 }
 
-// The smallest hole that is large enough, its left end.
-inline PagedAllocator::Place PagedAllocator::find_backed(const Request& request) {
+// The smallest hole that is large enough; null when none is.
+inline PagedAllocator::Block* PagedAllocator::find_backed(const Request& request) {
   const PageArena* const arena = state_->arenas_of(request.stream).of(request.kind);
-  if (arena == nullptr) return {};
-  Block* const block = arena->free->find(request.rounded);
-  if (block == nullptr) return {};
-  return {.block = block, .at = block->address};
+  return arena == nullptr ? nullptr : arena->free->find(request.rounded);
+}
+
+inline PagedAllocator::Place PagedAllocator::at_front(Block& block) noexcept {
+  return {.block = &block, .at = block.address};
 }
 
 PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const Request& request) {
@@ -142,18 +158,15 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
       if (pool != nullptr) return place_in_pool(*pool, request);
     }
   }
-  Place found = find_backed(request);
-  if (found.is_found()) [[likely]] {
-    return found;
-  }
-  found = stitch(request);
+  if (Block* const block = find_backed(request)) return at_front(*block);
+  Place found = stitch(request);
   if (found.is_found()) return found;
   // The ladder: what others can give, then what waiting can.
   if (run_free_callbacks(lock)) {
     prepare();
     process_pending();
-    found = find_backed(request);
-    if (!found.is_found()) found = stitch(request);
+    if (Block* const block = find_backed(request)) return at_front(*block);
+    found = stitch(request);
     if (found.is_found()) return found;
   }
   if (s.captures > 0) return found;
@@ -165,23 +178,21 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   release_pools();
   s.store.retire(UINT64_MAX);
   prepare();
-  const Place again = find_backed(request);
-  return again.is_found() ? again : stitch(request);
+  Block* const block = find_backed(request);
+  return block != nullptr ? at_front(*block) : stitch(request);
 }
 
 PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
                                                     const Request& request) {
   PagedState& s = *state_;
   internal::FreeBins& free = pool.free[request.stream];
-  if (Block* const block = free.find(request.rounded)) {
-    return {.block = block, .at = block->address};
-  }
+  if (Block* const block = free.find(request.rounded)) return at_front(*block);
   const std::uint64_t size =
       private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (s.room_in_limit(0) >= size) {
       const auto arena = s.store.add_private_arena(request.stream, pool.id, free, size);
-      if (arena) return {.block = (*arena)->first, .at = (*arena)->base};
+      if (arena) return at_front(*(*arena)->first);
       if (!internal::is_shortage(arena.error())) {
         return {.status = arena.error(), .has_failed = true};
       }
@@ -196,31 +207,34 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
 }
 
 // The block at a place, out of the free ones.
-inline PagedAllocator::Block& PagedAllocator::take(const Request& request, const Place& place) {
+inline PagedAllocator::Block& PagedAllocator::take(const Request& request,
+                                                   Block& hole,
+                                                   DeviceAddress at) {
   internal::PageStore& store = state_->store;
-  Block* block = place.block;
-  internal::FreeBins& free = *block->arena->free;
-  free.erase(*block);
-  if (place.at > block->address) [[unlikely]] {  // behind a search: the front stays free
-    free.insert(store.cut_front(*block, place.at - block->address));
+  internal::FreeBins& free = *hole.arena->free;
+  free.erase(hole);
+  if (at > hole.address) [[unlikely]] {  // behind a search: the front stays free
+    free.insert(store.cut_front(hole, at - hole.address));
   }
-  if (block->size > request.rounded) {
-    Block& front = store.cut_front(*block, request.rounded);
-    free.insert(*block);
-    block = &front;
+  Block* block = &hole;
+  if (hole.size > request.rounded) {
+    block = &store.cut_front(hole, request.rounded);
+    free.insert(hole);
   }
   block->is_allocated = true;
   return *block;
 }
 
-PagedAllocator::Block& PagedAllocator::hand_out(const Request& request, const Place& place) {
-  Block& block = take(request, place);
+inline DeviceAddress PagedAllocator::hand_out(const Request& request,
+                                              Block& hole,
+                                              DeviceAddress at) {
+  Block& block = take(request, hole, at);
   block.requested = request.asked;
   block.context = current_context();
-  state_->active.insert(block.address, &block);
+  state_->active.insert(at, &block);
   note_alloc(note_of(block));
-  if (device_.tracks_blocks()) device_.block_allocated(block.address, block.size, block.stream);
-  return block;
+  if (state_->tracks_blocks) device_.block_allocated(at, block.size, block.stream);
+  return at;
 }
 
 // --- Pages for slabs -----------------------------------------------------------------------------
@@ -233,10 +247,10 @@ DeviceAddress PagedAllocator::take_slab_page(StreamId stream) {
                         .kind = internal::ArenaKind::kSlab};
   s.blocks.prepare(2);
   s.slab_pages.prepare();
-  Place found = find_backed(request);
-  if (!found.is_found()) found = stitch(request);
+  Block* const hole = find_backed(request);
+  const Place found = hole != nullptr ? at_front(*hole) : stitch(request);
   if (!found.is_found()) return 0;
-  Block& block = take(request, found);
+  Block& block = take(request, *found.block, found.at);
   s.slab_pages.insert(block.address, &block);
   // The page counts as the small pool's while slabs are in it.
   stats_.reserved_bytes.small_pool.move(internal::kSlabPageBytes);

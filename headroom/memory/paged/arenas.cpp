@@ -194,7 +194,13 @@ bool PageStore::release_private_arena(PageArena& arena) {
 // --- Blocks --------------------------------------------------------------------------------------
 
 Block& PageStore::cut_front(Block& block, std::uint64_t size_bytes) {
-  Block& front = blocks_.take_beside(block, block.address, size_bytes);
+  Block& front = blocks_.take_used();
+  front.address = block.address;
+  front.size = size_bytes;
+  front.requested = 0;
+  front.stream = block.stream;
+  front.arena = block.arena;
+  front.context = {};
   front.is_mapped = block.is_mapped;
   front.gc_base = block.gc_base;
   front.prev = block.prev;

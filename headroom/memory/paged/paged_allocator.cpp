@@ -14,6 +14,7 @@ namespace internal {
 PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted)
     : self(allocator),
       options(wanted),
+      tracks_blocks(device.tracks_blocks()),
       store(device, blocks, *this),
       slabs(device, allocator.mutex_, *this),
       pending(device) {

@@ -143,11 +143,19 @@ class PagedAllocator final : public Allocator {
   void prepare();
   [[nodiscard]] internal::ArenaKind kind_for(std::uint64_t rounded) const noexcept;
   [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
-  [[nodiscard]] Place find_backed(const Request& request);
+  // Apart from do_allocate, so that what takes no lock saves no registers for it.
+  [[gnu::noinline]] DeviceAddress allocate_locked(std::uint64_t size_bytes,
+                                                  StreamId stream,
+                                                  std::optional<AllocationFailure>& failure);
+  [[nodiscard]] DeviceAddress allocate_otherwise(std::unique_lock<Mutex>& lock,
+                                                 const Request& request,
+                                                 std::optional<AllocationFailure>& failure);
+  [[nodiscard]] Block* find_backed(const Request& request);
   [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
   [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
-  Block& take(const Request& request, const Place& place);
-  Block& hand_out(const Request& request, const Place& place);
+  [[nodiscard]] static Place at_front(Block& block) noexcept;
+  Block& take(const Request& request, Block& hole, DeviceAddress at);
+  DeviceAddress hand_out(const Request& request, Block& hole, DeviceAddress at);
   // Backing addresses, in paged/stitch.cpp:
   [[nodiscard]] Place stitch(const Request& request);
   [[nodiscard]] Place stitch_within(const Request& request, bool in_cushion);
@@ -160,7 +168,8 @@ class PagedAllocator final : public Allocator {
   void note_growth();
   void note_failure(std::uint64_t peak_before);
   // Freeing and giving back, in paged/release.cpp:
-  device::DeviceResult<void> free_small(DeviceAddress address);
+  [[gnu::noinline]] device::DeviceResult<void> free_small_locked(DeviceAddress address);
+  [[gnu::noinline]] device::DeviceResult<void> free_locked(DeviceAddress address);
   [[nodiscard]] Block* find_held(DeviceAddress address);
   void choose_magazines() noexcept;
   void complete_free(Block& block);

@@ -27,8 +27,18 @@ Unexpected<DeviceStatus> not_held(device::Device& device, DeviceAddress address)
 }  // namespace
 
 DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
+  using Freed = internal::SlabHeap::Freed;
+  internal::SlabHeap& slabs = state_->slabs;
+  if (!slabs.owns(address)) return free_locked(address);
+  const Freed freed = slabs.free_cached(address);
+  if (freed == Freed::kDone) [[likely]] {
+    return {};
+  }
+  return freed == Freed::kUnknown ? not_held(device_, address) : free_small_locked(address);
+}
+
+DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   PagedState& s = *state_;
-  if (s.slabs.owns(address)) return free_small(address);
   const std::lock_guard lock(mutex_);
   s.slabs.fold_own();
   Block* const found = s.active.find(address);
@@ -47,14 +57,8 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   return {};
 }
 
-DeviceResult<void> PagedAllocator::free_small(DeviceAddress address) {
-  using Freed = internal::SlabHeap::Freed;
+DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address) {
   PagedState& s = *state_;
-  const Freed freed = s.slabs.free_cached(address);
-  if (freed == Freed::kDone) [[likely]] {
-    return {};
-  }
-  if (freed == Freed::kUnknown) return not_held(device_, address);
   const std::lock_guard lock(mutex_);
   s.slabs.fold_own();
   Block* const uses = s.slab_uses.find(address);
@@ -111,8 +115,8 @@ DeviceResult<void> PagedAllocator::do_record_stream(DeviceAddress address, Strea
   }
   if (auto known = check_stream(stream); !known) return known;
   Block& block = *found;
-  if (stream == block.stream || std::ranges::count(block.stream_uses, stream) > 0) return {};
-  block.stream_uses.push_back(stream);
+  if (stream == block.stream || std::ranges::count(block.stream_uses.all(), stream) > 0) return {};
+  block.stream_uses.add(stream);
   return {};
 }
 
@@ -126,7 +130,7 @@ void PagedAllocator::complete_free(Block& block) {
     return;
   }
   const BlockNote note = note_of(block);
-  if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
+  if (s.tracks_blocks) device_.block_freed(block.address, block.size, block.stream);
   s.active.erase(block.address);
   block.requested = 0;
   block.context = {};
