@@ -112,3 +112,26 @@ struct PagedState final : PageHost, SlabPages {
 };
 
 }  // namespace headroom::memory::internal
+
+namespace headroom::memory {
+
+inline Allocator::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .stream = block.stream,
+          .pool = block.arena->pool,
+          .is_small = false,
+          .context = block.context};
+}
+
+inline Allocator::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size_bytes,
+          .requested_bytes = block.requested_bytes,
+          .stream = block.stream,
+          .is_small = true,
+          .context = block.context};
+}
+
+}  // namespace headroom::memory

@@ -358,7 +358,7 @@ void SlabHeap::fold(ThreadCache& cache) noexcept {
   cache.tally = {};
 }
 
-void SlabHeap::fold_own() noexcept {
+void SlabHeap::fold_own_and_mark() noexcept {
   ThreadCache* const cache = enter();
   if (cache != nullptr) fold(*cache);
   // What this thread does next mixes with what the others have not folded yet.

@@ -125,7 +125,11 @@ class SlabHeap {
   // Off: what threads had cached is given back, and nothing happens without the lock from now on.
   void enable_magazines(bool is_enabled) noexcept;
   // This thread's tally, into the statistics.
-  void fold_own() noexcept;
+  void fold_own() noexcept {
+    // Mostly it is the only thread that has one, and there is nothing in it.
+    const bool is_only = t_last_used.heap == id_ && caches_.size() == 1;
+    if (!is_only || !t_last_used.cache->tally.is_empty()) fold_own_and_mark();
+  }
   void fold_all() noexcept;
   // Keeps every thread from working without the lock, with all tallies folded, until release();
   // pairs may nest.
@@ -179,6 +183,7 @@ class SlabHeap {
   [[nodiscard]] SlabSlot take_block(Slab& slab) noexcept;
   void put_block(const SlabSlot& slot) noexcept;
 
+  void fold_own_and_mark() noexcept;
   ThreadCache* enter() noexcept;
   [[nodiscard]] Magazines* own_magazines(StreamId stream) noexcept;
   void refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size_class) noexcept;

@@ -136,15 +136,14 @@ struct SlabPage {
 
   alignas(64) std::array<Slot, kSlots> words{};
 
-  // Blocks that lie beside one another have their words in different cache lines, or threads that
-  // hold them would wait for one another's writes: a line has words of eight blocks about 256 KiB
-  // apart, and the next 256 KiB begin 17 lines on, so that blocks of 8, 16, 32 or 64 KiB, which are
-  // whole multiples apart, meet in no line either.
+  // Blocks near one another are kept in different cache lines, or threads that hold them would wait
+  // for one another's writes. A line has the words of eight blocks that lie 256 KiB and a little
+  // less apart: not 256 KiB, because large blocks are at such distances.
   [[nodiscard]] static constexpr std::size_t word_index(std::size_t slot) noexcept {
     constexpr std::size_t kLines = kSlots / 8;
-    constexpr std::size_t kStep = 17;
+    constexpr std::size_t kLess = 65;  // odd, and more than half of what 64 KiB are
     const std::size_t part = slot / kLines;
-    return (slot + part * kStep) % kLines * 8 + part;
+    return (slot + kLess * part) % kLines * 8 + part;
   }
   [[nodiscard]] Slot& word_of(DeviceAddress block) noexcept {
     return words[word_index((block - address) / kMinBlockBytes)];

@@ -59,25 +59,6 @@ void for_each_free_block(const internal::PageStore& store, Function&& function) 
 
 }  // namespace
 
-Allocator::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
-  return {.address = block.address,
-          .size_bytes = block.size,
-          .requested_bytes = block.requested,
-          .stream = block.stream,
-          .pool = block.arena->pool,
-          .is_small = false,
-          .context = block.context};
-}
-
-Allocator::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
-  return {.address = block.address,
-          .size_bytes = block.size_bytes,
-          .requested_bytes = block.requested_bytes,
-          .stream = block.stream,
-          .is_small = true,
-          .context = block.context};
-}
-
 std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address) const {
   if (state_->slabs.owns(address)) {
     const auto block = state_->slabs.find(address);

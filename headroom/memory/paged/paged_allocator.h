@@ -173,6 +173,7 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] Block* find_held(DeviceAddress address);
   void choose_magazines() noexcept;
   void complete_free(Block& block);
+  void give_back(Block& block);
   void process_pending();
   void wait_for_pending();
   std::uint64_t release_cached(std::uint64_t keep_bytes);
@@ -184,7 +185,8 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] std::uint64_t live_pages_bytes() const;
   [[nodiscard]] PagedBound bound_locked() const;
 
-  std::unique_ptr<internal::PagedState> state_;
+  // Read by every call that takes no lock: apart from what changes with the lock held.
+  alignas(64) std::unique_ptr<internal::PagedState> state_;
 };
 
 }  // namespace headroom::memory

@@ -37,6 +37,22 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   return freed == Freed::kUnknown ? not_held(device_, address) : free_small_locked(address);
 }
 
+inline void PagedAllocator::give_back(Block& block) {
+  PagedState& s = *state_;
+  note_free_completed(note_of(block));
+  if (s.tracks_blocks) device_.block_freed(block.address, block.size, block.stream);
+  s.active.erase(block.address);
+  block.requested = 0;
+  block.context = {};
+  block.gc_base = s.store.tick();
+  const bool is_of_large = block.arena->kind == internal::ArenaKind::kLarge;
+  s.store.file_free(block);
+  // Its pages may soon be wanted in other sizes, and then it should be known who still uses them.
+  if (is_of_large) [[unlikely]] {
+    s.store.mark_moments();
+  }
+}
+
 DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   PagedState& s = *state_;
   const std::lock_guard lock(mutex_);
@@ -48,7 +64,7 @@ DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   block.is_allocated = false;
   note_free_requested(note_of(block));
   if (block.stream_uses.empty()) {
-    complete_free(block);
+    give_back(block);
   } else if (s.captures > 0) {
     s.pending.defer(block);
   } else {
@@ -122,26 +138,15 @@ DeviceResult<void> PagedAllocator::do_record_stream(DeviceAddress address, Strea
 
 void PagedAllocator::complete_free(Block& block) {
   PagedState& s = *state_;
-  if (block.arena == nullptr) {  // stands for a slab block
-    const auto freed = s.slabs.complete(block.address);
-    s.slab_uses.erase(block.address);
-    s.blocks.give_back(block);
-    if (freed) note_free_completed(note_of(*freed));
+  if (block.arena != nullptr) {
+    give_back(block);
     return;
   }
-  const BlockNote note = note_of(block);
-  if (s.tracks_blocks) device_.block_freed(block.address, block.size, block.stream);
-  s.active.erase(block.address);
-  block.requested = 0;
-  block.context = {};
-  block.gc_base = s.store.tick();
-  const bool is_of_large = block.arena->kind == internal::ArenaKind::kLarge;
-  s.store.file_free(block);
-  note_free_completed(note);
-  // Its pages may soon be wanted in other sizes, and then it should be known who still uses them.
-  if (is_of_large) [[unlikely]] {
-    s.store.mark_moments();
-  }
+  // Stands for a slab block.
+  const auto freed = s.slabs.complete(block.address);
+  s.slab_uses.erase(block.address);
+  s.blocks.give_back(block);
+  if (freed) note_free_completed(note_of(*freed));
 }
 
 void PagedAllocator::process_pending() {
