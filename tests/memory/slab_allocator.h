@@ -89,14 +89,15 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
     if (freed == Freed::kUnknown) return not_held();
     const std::lock_guard lock(mutex_);
     heap_.fold_own();
-    if (uses_.erase(address) != 0) {
+    const bool has_begun = freed == Freed::kBegun;
+    if (!has_begun && uses_.erase(address) != 0) {
       const auto block = heap_.mark_pending(address);
       if (!block) return not_held();
       pending_.push_back(address);
       note_free_requested(note_of(*block));
       return {};
     }
-    const auto block = heap_.free(address);
+    const auto block = has_begun ? heap_.finish_free(address) : heap_.free(address);
     if (!block) return not_held();
     note_free_requested(note_of(*block));
     note_free_completed(note_of(*block));

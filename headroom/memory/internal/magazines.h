@@ -3,15 +3,17 @@
 // A thread has one ThreadCache for every heap it uses, with magazines for every stream and a tally
 // of what the statistics do not know yet. The owner works in it without the allocator's lock; the
 // ladder, and whoever asks for statistics, must be able to empty and read it all the same, whether
-// its owner is busy, asleep or blocked for ever. So a cache is claimed:
+// its owner is busy, asleep or blocked for ever. So they agree on who is inside:
 //
-//   the owner, without the lock       claims by one exchange (acquire), and lets go by a store
-//                                     (release). Found taken, it takes the lock instead.
-//   another thread, with the lock     claims in the same way, and waits while the owner is inside:
-//                                     some ten nanoseconds, unless it was put to sleep there.
-//   the owner, with the lock          needs no claim: nobody else can be inside.
+//   the owner, without the lock       says that it is inside, then looks whether somebody holds the
+//                                     cache. If so, it leaves, and takes the lock instead.
+//   another thread, with the lock     says that it holds the cache, then waits while the owner is
+//                                     inside: some ten nanoseconds, unless it was put to sleep.
+//   the owner, with the lock          needs neither: nobody else can be inside.
 //
-// Nobody waits for the lock with a claim in hand, so the two cannot wait for one another.
+// Each says first and looks then, so one of the two sees the other. That takes a step that no load
+// overtakes: an exchange, or the swap of a block's word, which a free needs anyhow. Nobody waits
+// for the lock inside a cache, so the two cannot wait for one another.
 //
 // A thread that frees a block another allocated puts it into its own magazine of the block's
 // stream. So frees of other threads' blocks go back in batches too, under the lock, when a magazine
@@ -46,7 +48,7 @@ class alignas(128) Magazines {
   explicit Magazines(StreamId stream) noexcept : stream_(stream) {}
 
   [[nodiscard]] StreamId stream() const noexcept { return stream_; }
-  // Exact with a claim; near with the lock alone.
+  // Exact while the cache is held; near with the lock alone.
   [[nodiscard]] std::uint64_t cached_bytes() const noexcept {
     return cached_bytes_.load(std::memory_order_relaxed);
   }
@@ -129,16 +131,28 @@ class alignas(128) Magazines {
 // Of one thread and one heap.
 class alignas(128) ThreadCache {
  public:
-  [[nodiscard]] bool try_claim() noexcept {
-    return is_claimed_.exchange(true, std::memory_order_acquire) == false;
+  // The owner, without the lock. Says whether it may stay; if not, it is out again.
+  [[nodiscard]] bool enter() noexcept {
+    is_inside_.exchange(true);
+    return may_stay();
   }
-  // With the lock, by a thread that is not the owner.
-  void claim() noexcept {
-    while (!try_claim()) {
-      while (is_claimed_.load(std::memory_order_relaxed)) std::this_thread::yield();
+  // The same in two steps, with a sequentially consistent swap of something between them.
+  void say_inside() noexcept { is_inside_.store(true, kBeforeSwap); }
+  [[nodiscard]] bool may_stay() noexcept {
+    if (!is_held_.load()) [[likely]] {
+      return true;
     }
+    leave();
+    return false;
   }
-  void let_go() noexcept { is_claimed_.store(false, std::memory_order_release); }
+  void leave() noexcept { is_inside_.store(false, std::memory_order_release); }
+
+  // With the lock, by any thread.
+  void hold() noexcept {
+    is_held_.exchange(true);
+    while (is_inside_.load()) std::this_thread::yield();
+  }
+  void let_go() noexcept { is_held_.store(false, std::memory_order_release); }
 
   [[nodiscard]] Magazines* find(StreamId stream) const noexcept {
     for (const auto& magazines : streams) {
@@ -151,7 +165,15 @@ class alignas(128) ThreadCache {
   std::vector<std::unique_ptr<Magazines>> streams{};  // grows with the lock, by the owner
 
  private:
-  std::atomic<bool> is_claimed_{false};
+  // On x86 a swap orders plain stores too; elsewhere the store itself must be ordered.
+#if defined(__x86_64__) || defined(__i386__)
+  static constexpr auto kBeforeSwap = std::memory_order_relaxed;
+#else
+  static constexpr auto kBeforeSwap = std::memory_order_seq_cst;
+#endif
+
+  std::atomic<bool> is_inside_{false};
+  std::atomic<bool> is_held_{false};
 };
 
 // Keeps a heap from going away while a thread that ends gives its blocks back to it.

@@ -218,15 +218,20 @@ DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
 }
 
 std::optional<SlabBlock> SlabHeap::free(DeviceAddress address) noexcept {
-  enter();
   const Place place = place_of(address);
   if (place.word == nullptr) return std::nullopt;
   std::uint64_t bits = place.word->load(std::memory_order_relaxed);
   const SlotWord word(bits);
-  if (word.state() != SlotState::kHeld ||
-      !place.word->compare_exchange_strong(bits, SlotWord::cached().bits())) {
+  if (!word.is_held() || !place.word->compare_exchange_strong(bits, word.being_freed().bits())) {
     return std::nullopt;
   }
+  return finish_free(address);
+}
+
+SlabBlock SlabHeap::finish_free(DeviceAddress address) noexcept {
+  enter();
+  const Place place = place_of(address);
+  const SlotWord word(place.word->exchange(SlotWord::cached().bits(), std::memory_order_relaxed));
   const SlabBlock block = describe(address, *place.page, word);
   if (tracks_blocks_) device_.block_freed(address, block.size_bytes, block.stream);
   const SlabSlot slot{.address = address, .word = place.word};
@@ -252,7 +257,7 @@ bool SlabHeap::mark_used_elsewhere(DeviceAddress address) noexcept {
   const Place place = place_of(address);
   if (place.word == nullptr) return false;
   std::uint64_t bits = place.word->load(std::memory_order_relaxed);
-  return SlotWord(bits).state() == SlotState::kHeld &&
+  return SlotWord(bits).is_held() &&
          place.word->compare_exchange_strong(bits, SlotWord(bits).used_elsewhere().bits());
 }
 
@@ -262,8 +267,7 @@ std::optional<SlabBlock> SlabHeap::mark_pending(DeviceAddress address) noexcept 
   if (place.word == nullptr) return std::nullopt;
   std::uint64_t bits = place.word->load(std::memory_order_relaxed);
   const SlotWord pending = SlotWord(bits).pending();
-  if (SlotWord(bits).state() != SlotState::kHeld ||
-      !place.word->compare_exchange_strong(bits, pending.bits())) {
+  if (!SlotWord(bits).is_held() || !place.word->compare_exchange_strong(bits, pending.bits())) {
     return std::nullopt;
   }
   return describe(address, *place.page, pending);
@@ -305,7 +309,7 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
       if (!add_thread_cache(id_, link_, made)) return nullptr;
       caches_.push_back(made);
       cache = made.get();
-      if (holds_ > 0) cache->claim();
+      if (holds_ > 0) cache->hold();
     }
     cache->streams.push_back(std::make_unique<Magazines>(stream));
     return use_magazines(id_, stream) ? t_last_used.magazines : nullptr;
@@ -374,7 +378,7 @@ void SlabHeap::fold_all() noexcept {
 void SlabHeap::hold() noexcept {
   if (holds_++ > 0) return;
   for (const auto& cache : caches_) {
-    cache->claim();
+    cache->hold();
     fold(*cache);
   }
 }

@@ -100,7 +100,8 @@ class SlabHeap {
                                               AllocationContext context) noexcept;
   enum class Freed : std::uint8_t {
     kDone,
-    kNeedsLock,  // the magazine is full, or other streams use the block, or magazines are off
+    kBegun,      // the magazine is full, or magazines are off: finish_free, with the lock
+    kNeedsLock,  // free, with the lock: other streams use the block, or this one has no magazines
     kUnknown,    // no block that is held starts there
   };
   Freed free_cached(DeviceAddress address) noexcept;
@@ -114,6 +115,8 @@ class SlabHeap {
   // Takes the block back; the core has dealt with its other streams. Nothing: no block that is
   // held starts there.
   std::optional<SlabBlock> free(DeviceAddress address) noexcept;
+  // The same for a block whose free this thread has begun.
+  SlabBlock finish_free(DeviceAddress address) noexcept;
   // A block that is held or pending.
   [[nodiscard]] std::optional<SlabBlock> find(DeviceAddress address) const noexcept;
   // Another stream uses a held block: its free needs the lock. Says whether it is one.

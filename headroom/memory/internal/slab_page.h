@@ -4,7 +4,7 @@
 // 64-bit word for every 512 bytes of the page; a block's is the word of its first 512. From an
 // address to its word is a shift, whatever the size of the block. Words where no block starts, or
 // whose block is free, are 0: a wrong address and a second free are told by the word alone, and two
-// threads that free the same block are told apart by the compare-and-swap that takes it.
+// threads that free the same block are told apart by the compare-and-swap that begins it.
 //
 //   page    | 0 | 1 | 2 ...                                        31 |   granules of 64 KiB
 //   slabs   |  9 KiB x 7 |      52 KiB x 6     |  free ...            |   runs of granules
@@ -33,8 +33,8 @@ enum class SlotState : std::uint8_t {
 };
 
 // A block in 64 bits, so that it changes at once and can be read while it changes.
-//   0 state  2 used by other streams  3 size class  9 category  13 requested bytes - 1  32
-//   annotation
+//   0 state  2 used by other streams  3 size class  9 category  13 requested bytes - 1
+//   29 being freed: still held, but somebody has begun to free it  32 annotation
 class SlotWord {
  public:
   constexpr SlotWord() = default;
@@ -64,12 +64,21 @@ class SlotWord {
     return {.category = static_cast<Category>((bits_ >> 9U) & 15U),
             .annotation = static_cast<AnnotationId>(bits_ >> 32U)};
   }
+  // Held, and nobody has begun to free it.
+  [[nodiscard]] constexpr bool is_held() const noexcept {
+    return (bits_ & (3U | kBeingFreed)) == static_cast<std::uint64_t>(SlotState::kHeld);
+  }
+  [[nodiscard]] constexpr SlotWord being_freed() const noexcept {
+    return SlotWord(bits_ | kBeingFreed);
+  }
   [[nodiscard]] constexpr SlotWord used_elsewhere() const noexcept { return SlotWord(bits_ | 4U); }
   [[nodiscard]] constexpr SlotWord pending() const noexcept {
     return SlotWord(bits_ | static_cast<std::uint64_t>(SlotState::kPending));
   }
 
  private:
+  static constexpr std::uint64_t kBeingFreed = std::uint64_t{1} << 29U;
+
   std::uint64_t bits_ = 0;
 };
 static_assert(kSizeClasses <= 64 && kCategoryCount <= 16 && kSlabMaxBytes <= 0x10000);

@@ -168,7 +168,8 @@ class PagedAllocator final : public Allocator {
   void note_growth();
   void note_failure(std::uint64_t peak_before);
   // Freeing and giving back, in paged/release.cpp:
-  [[gnu::noinline]] device::DeviceResult<void> free_small_locked(DeviceAddress address);
+  [[gnu::noinline]] device::DeviceResult<void> free_small_locked(DeviceAddress address,
+                                                                 bool has_begun);
   [[gnu::noinline]] device::DeviceResult<void> free_locked(DeviceAddress address);
   [[nodiscard]] Block* find_held(DeviceAddress address);
   void choose_magazines() noexcept;

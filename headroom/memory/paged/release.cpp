@@ -34,7 +34,8 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   if (freed == Freed::kDone) [[likely]] {
     return {};
   }
-  return freed == Freed::kUnknown ? not_held(device_, address) : free_small_locked(address);
+  if (freed == Freed::kUnknown) return not_held(device_, address);
+  return free_small_locked(address, freed == Freed::kBegun);
 }
 
 inline void PagedAllocator::give_back(Block& block) {
@@ -73,13 +74,13 @@ DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   return {};
 }
 
-DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address) {
+DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address, bool has_begun) {
   PagedState& s = *state_;
   const std::lock_guard lock(mutex_);
   s.slabs.fold_own();
-  Block* const uses = s.slab_uses.find(address);
+  Block* const uses = has_begun ? nullptr : s.slab_uses.find(address);
   if (uses == nullptr) {
-    const auto block = s.slabs.free(address);
+    const auto block = has_begun ? s.slabs.finish_free(address) : s.slabs.free(address);
     if (!block) return not_held(device_, address);
     note_free_requested(note_of(*block));
     note_free_completed(note_of(*block));
