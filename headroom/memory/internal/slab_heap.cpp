@@ -191,12 +191,21 @@ void SlabHeap::put_block(const SlabSlot& slot) noexcept {
 
 // --- Blocks --------------------------------------------------------------------------------------
 
+// Most requests come from the stream of the one before.
+inline StreamSlabs& SlabHeap::slabs_of(StreamId stream) {
+  if (last_slabs_ == nullptr || last_slabs_->stream != stream) [[unlikely]] {
+    last_slabs_ = &streams_[stream];
+    last_slabs_->stream = stream;
+  }
+  return *last_slabs_;
+}
+
 DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
                                  StreamId stream,
                                  AllocationContext context) {
   enter();
   const std::size_t size_class = size_class_of(size_bytes);
-  StreamSlabs& slabs = streams_.try_emplace(stream, StreamSlabs{.stream = stream}).first->second;
+  StreamSlabs& slabs = slabs_of(stream);
   Magazines* const magazines = own_magazines(stream);
   SlabSlot slot{};
   if (magazines != nullptr && magazines->count(size_class) != 0) {
@@ -231,7 +240,8 @@ std::optional<SlabBlock> SlabHeap::free(DeviceAddress address) noexcept {
 SlabBlock SlabHeap::finish_free(DeviceAddress address) noexcept {
   enter();
   const Place place = place_of(address);
-  const SlotWord word(place.word->exchange(SlotWord::cached().bits(), std::memory_order_relaxed));
+  const SlotWord word(place.word->load(std::memory_order_relaxed));
+  place.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
   const SlabBlock block = describe(address, *place.page, word);
   if (tracks_blocks_) device_.block_freed(address, block.size_bytes, block.stream);
   const SlabSlot slot{.address = address, .word = place.word};

@@ -129,7 +129,8 @@ class SlabHeap {
   void enable_magazines(bool is_enabled) noexcept;
   // This thread's tally, into the statistics.
   void fold_own() noexcept {
-    // Mostly it is the only thread that has one, and there is nothing in it.
+    // Mostly no other thread has one, and there is nothing in it.
+    if (caches_.empty()) return;
     const bool is_only = t_last_used.heap == id_ && caches_.size() == 1;
     if (!is_only || !t_last_used.cache->tally.is_empty()) fold_own_and_mark();
   }
@@ -178,6 +179,7 @@ class SlabHeap {
                                                       std::uint64_t& taken_bytes) const;
   [[nodiscard]] std::optional<std::string> check_magazines() const;
 
+  [[nodiscard]] StreamSlabs& slabs_of(StreamId stream);
   [[nodiscard]] SlabPage& page_at(DeviceAddress address);
   [[nodiscard]] SlabPage* take_page(StreamSlabs& slabs);
   void give_page(SlabPage& page) noexcept;
@@ -208,6 +210,7 @@ class SlabHeap {
   std::shared_ptr<HeapLink> link_;
 
   alignas(64) std::map<StreamId, StreamSlabs> streams_{};
+  StreamSlabs* last_slabs_ = nullptr;
   std::vector<std::shared_ptr<ThreadCache>> caches_{};
   std::vector<std::unique_ptr<Chunk>> owned_chunks_{};
   std::vector<std::unique_ptr<SlabPage>> owned_pages_{};
