@@ -30,6 +30,7 @@ class AddressMap {
       const Bucket& bucket = buckets_[i];
       const std::size_t at = bucket.place_of(address);
       if (at < kWays) [[likely]] {
+        last_ = {.bucket = i, .at = at};
         return bucket.blocks[at];
       }
       if (passed_[i] == 0) return nullptr;
@@ -62,7 +63,9 @@ class AddressMap {
   void erase(DeviceAddress address) noexcept {
     for (std::size_t i = home(address);; i = next(i)) {
       Bucket& bucket = buckets_[i];
-      const std::size_t at = bucket.place_of(address);
+      // Mostly it was looked for just before.
+      const bool is_last = i == last_.bucket && bucket.addresses[last_.at] == address;
+      const std::size_t at = is_last ? last_.at : bucket.place_of(address);
       if (at < kWays) [[likely]] {
         bucket.addresses[at] = 0;
         bucket.blocks[at] = nullptr;
@@ -123,11 +126,17 @@ class AddressMap {
     }
   }
 
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t at = 0;
+  };
+
   std::vector<Bucket> buckets_;
   std::vector<std::uint32_t> passed_;  // by bucket: blocks that went past it
   std::size_t size_ = 0;
   std::size_t most_ = 0;  // before it grows
   unsigned shift_ = 64;
+  mutable Place last_{};  // where the last that was found is
 };
 
 }  // namespace headroom::memory::internal
