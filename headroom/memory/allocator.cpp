@@ -48,9 +48,8 @@ Allocator::~Allocator() = default;
 
 // --- Blocks --------------------------------------------------------------------------------------
 
-DeviceAddress Allocator::allocate_or_fail(std::uint64_t size_bytes,
-                                          StreamId stream,
-                                          std::optional<AllocationFailure>& failure) noexcept {
+inline DeviceAddress Allocator::allocate_or_fail(
+    std::uint64_t size_bytes, StreamId stream, std::optional<AllocationFailure>& failure) noexcept {
   if (size_bytes == 0) return 0;
   try {
     if (size_bytes < device::kAbsurdSize) [[likely]] {

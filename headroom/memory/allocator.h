@@ -269,9 +269,10 @@ class Allocator {
   struct Callbacks;
   class ThreadsHeld;
 
-  [[nodiscard]] DeviceAddress allocate_or_fail(std::uint64_t size_bytes,
-                                               StreamId stream,
-                                               std::optional<AllocationFailure>& failure) noexcept;
+  [[nodiscard, gnu::always_inline]] DeviceAddress allocate_or_fail(
+      std::uint64_t size_bytes,
+      StreamId stream,
+      std::optional<AllocationFailure>& failure) noexcept;
   void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
   void tell_sink(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
   template <bool kSmall>

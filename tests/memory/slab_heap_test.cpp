@@ -77,6 +77,26 @@ class Slabs : public ::testing::Test {
   SlabAllocator allocator_{*device_, kPages};
 };
 
+// Else threads that hold them would wait for one another.
+TEST(SlabPages, TheWordsOfBlocksOfOneSizeAreInDifferentCacheLines) {
+  using internal::SlabPage;
+  constexpr std::size_t kLines = SlabPage::kSlots / 8;
+  std::set<std::size_t> words;
+  for (std::size_t slot = 0; slot < SlabPage::kSlots; ++slot) {
+    words.insert(SlabPage::word_index(slot));
+  }
+  EXPECT_EQ(words.size(), SlabPage::kSlots);
+  EXPECT_LT(*words.rbegin(), SlabPage::kSlots);
+  for (const std::uint64_t size_bytes : {4_KiB, 8_KiB, 16_KiB, 32_KiB, 64_KiB}) {
+    const std::size_t step = size_bytes / kMinBlockBytes;
+    std::set<std::size_t> lines;
+    for (std::size_t slot = 0; slot < SlabPage::kSlots; slot += step) {
+      lines.insert(SlabPage::word_index(slot) / 8);
+    }
+    EXPECT_EQ(lines.size(), std::min(SlabPage::kSlots / step, kLines)) << size_bytes;
+  }
+}
+
 TEST_F(Slabs, EveryClassServesItsSmallestAndItsLargestRequest) {
   std::uint64_t smallest = 1;
   for (const internal::SizeClass& kind : kClasses) {
