@@ -9,8 +9,9 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/registry.h"
-#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/report/table.h"
+#include "headroom/train/plan.h"
 
 #include "cli/bench_threads.h"
 #include "cli/bench_train_plain.h"
@@ -45,19 +46,26 @@ TrainCost measure_step(const train::StepConfig& config,
                        Plain plain,
                        device::Device& device,
                        int rounds) {
-  memory::CachingAllocator allocator(device);
-  train::StepRunner runner(config, allocator);
+  const auto ours = memory::make_allocator(device);
+  const auto pytorchs = memory::make_allocator(device, train::parse_settings("backend:native"));
+  train::StepRunner runner(config, *ours);
+  train::StepRunner other(config, *pytorchs);
   std::vector<double> steps;
+  std::vector<double> others;
   std::vector<double> plains;
   std::vector<double> overheads;
   for (int i = 0; i < rounds; ++i) {
     let_threads_rest();
-    steps.push_back(quickest_ms([&] { (void)runner.step(); }));
+    const auto run_ours = [&] { steps.push_back(quickest_ms([&] { (void)runner.step(); })); };
+    if (i % 2 == 0) run_ours();
+    others.push_back(quickest_ms([&] { (void)other.step(); }));
+    if (i % 2 != 0) run_ours();  // neither always comes first
     plains.push_back(quickest_ms([&] { plain.run(); }));
     overheads.push_back(steps.back() / plains.back() - 1);
   }
   return {.config = runner.config(),
           .step_ms = spread_of(steps),
+          .pytorch_ms = spread_of(others),
           .plain_ms = spread_of(plains),
           .overhead = spread_of(overheads),
           .operations = plain.operations()};
@@ -107,6 +115,7 @@ std::string train_bench_json(const TrainBench& bench) {
                      {"model", cost.config.model.name},
                      {"batch", cost.config.batch},
                      {"step_ms", spread_json(cost.step_ms)},
+                     {"pytorch_ms", spread_json(cost.pytorch_ms)},
                      {"plain_ms", spread_json(cost.plain_ms)},
                      {"overhead", spread_json(cost.overhead)},
                      {"wanted", kWantedOverhead},
@@ -124,6 +133,7 @@ std::string draw_train_bench(const TrainBench& bench, const Context& context) {
   using report::Align;
   report::Table table({{.title = "step", .fit = report::Fit::kShrinks},
                        {.title = "ms", .align = Align::kRight},
+                       {.title = "pytorch's ms", .align = Align::kRight},
                        {.title = "products ms", .align = Align::kRight},
                        {.title = "overhead", .align = Align::kRight},
                        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},
@@ -132,16 +142,18 @@ std::string draw_train_bench(const TrainBench& bench, const Context& context) {
     table.add_row(
         {cost.name,
          fmt::format("{:.1f}", cost.step_ms.median),
+         fmt::format("{:.1f}", cost.pytorch_ms.median),
          fmt::format("{:.1f}", cost.plain_ms.median),
          fmt::format("{:.0f} %", cost.overhead.median * 100),
          fmt::format("{:.0f} to {:.0f}", cost.overhead.low * 100, cost.overhead.high * 100),
          fmt::format("{:.0f} %", kWantedOverhead * 100)});
   }
   return fmt::format(
-             "Whole training steps on {}, beside their matrix products and update alone in a "
-             "plain\n"
-             "loop of OpenBLAS's calls, in turn: the median of rounds, each the quickest of "
-             "five.\n\n",
+             "Whole training steps on {}, with the default allocator and with PyTorch's, beside "
+             "their\n"
+             "matrix products and update alone in a plain loop of OpenBLAS's calls, in turn: the "
+             "median\n"
+             "of rounds, each the quickest of five.\n\n",
              bench.device) +
          table.render(context.out) + "\n" + context.next("bench train --json", "for a script");
 }

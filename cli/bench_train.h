@@ -1,4 +1,5 @@
-// A whole training step beside the matrix products it is made of, as plain calls of OpenBLAS.
+// A whole training step beside the matrix products it is made of, as plain calls of OpenBLAS; on
+// the default allocator and on PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace headroom::cli {
 struct TrainCost {
   std::string name{};
   train::StepConfig config{};
-  Spread step_ms{};
+  Spread step_ms{};  // on the default allocator
+  Spread pytorch_ms{};
   Spread plain_ms{};
   Spread overhead{};  // of the step, round by round: 0.1 is 10 % more than the products alone
   double operations = 0;

@@ -91,6 +91,10 @@ ordered_json proof_json(const std::optional<report::Proof>& proof) {
   if (proof->best_without_expandable) {
     json["best_without_expandable"] = setting_json(*proof->best_without_expandable);
   }
+  json["paged"] = nullptr;
+  if (proof->paged) {
+    json["paged"] = {{"peak_reserved", proof->paged->peak_reserved}, {"fits", proof->paged->fits}};
+  }
   return json;
 }
 

@@ -115,9 +115,7 @@ std::string findings_text(const Diagnosis& diagnosis, const Terminal& terminal) 
   const bool is_needed = !diagnosis.is_good();
   std::string out =
       "\n" +
-      report::styled(is_needed ? "What to do, most effective first" : "What could be better",
-                     Tone::kStrong,
-                     terminal) +
+      report::styled(is_needed ? "What to do" : "What could be better", Tone::kStrong, terminal) +
       "\n";
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     out += finding_text(i + 1, diagnosis.findings[i], terminal);

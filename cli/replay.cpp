@@ -13,6 +13,7 @@
 #include "headroom/replay/cards.h"
 #include "headroom/replay/tune.h"
 #include "headroom/trace/device_name.h"
+#include "headroom/trace/settings.h"
 
 #include "cli/commands.h"
 #include "cli/decisions.h"
@@ -142,6 +143,11 @@ ReplayReport replay_all(const trace::Trace& trace,
                 "torch.cuda.memory._record_memory_history() before the run");
   }
   check(question, devices.size());
+  if (question.verifies && trace::is_of_paged(trace)) {
+    throw UsageError(
+        "--verify compares PyTorch's decisions with a recording of PyTorch, and this one is of the "
+        "paged allocator; without --verify it can be replayed");
+  }
   ReplayReport report{.path = question.path, .question = question};
   DecisionLog log;
   DecisionLog* const used = question.decisions_path.empty() ? nullptr : &log;

@@ -120,7 +120,7 @@ Json recording_json(const DeviceReplay& device) {
   return {{"name", device.name},
           {"device", device.device},
           {"rank", device.rank},
-          {"settings", program.conf},
+          {"settings", program.is_of_paged ? "backend:paged" : program.conf},
           {"version", release_number(program.version)},
           {"is_whole_history", program.is_whole()},
           {"recorded_ooms", program.failures},

@@ -37,7 +37,9 @@ std::string file_name(std::string_view path) {
 std::string policy_title(const PolicyResult& entry, const Program& program) {
   std::string title = entry.policy.name;
   if (entry.policy.kind == replay::PolicyKind::kAsRecorded) {
-    title += program.conf.empty() ? " (as recorded: default)" : " (as recorded)";
+    title += program.is_of_paged    ? " (default settings)"
+             : program.conf.empty() ? " (as recorded: default)"
+                                    : " (as recorded)";
   }
   if (entry.is_model) title += " (a model)";
   return report::printable(title);
@@ -53,8 +55,12 @@ std::string recorded_text(const DeviceReplay& device, const Terminal& terminal) 
                                   counted(program.allocs, "allocation", "allocations"));
   if (program.failures > 0) facts += ", " + counted(program.failures, "failure", "failures");
   facts += program.is_whole() ? "; the whole history" : "; the end of a history";
-  facts +=
-      program.conf.empty() ? ", default settings" : ", under " + report::printable(program.conf);
+  if (program.is_of_paged) {
+    facts += ", of the paged allocator";
+  } else {
+    facts +=
+        program.conf.empty() ? ", default settings" : ", under " + report::printable(program.conf);
+  }
   return report::wrapped(facts, 0, terminal.width);
 }
 
@@ -330,7 +336,9 @@ std::string device_text(const DeviceReplay& device, const Terminal& terminal) {
 
 std::string next_text(const ReplayReport& report, const Context& context) {
   const std::string path = shell_word(report.path);
-  if (!report.question.verifies) {
+  const bool can_verify = std::ranges::none_of(
+      report.devices, [](const DeviceReplay& device) { return device.program.is_of_paged; });
+  if (!report.question.verifies && can_verify) {
     return context.next("replay " + path + " --verify --policy pytorch",
                         "is every address PyTorch's own?");
   }

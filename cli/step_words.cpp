@@ -29,12 +29,22 @@ auto typed_right(F&& f) {
 }
 
 std::string settings_of(const std::string& policy) {
-  if (policy == "pytorch" || policy == "caching" || policy == "pytorch:default") return {};
+  constexpr std::string_view kNative = "backend:native";
+  constexpr std::string_view kOurs = "backend:paged";
+  if (policy == "pytorch" || policy == "caching" || policy == "pytorch:default") {
+    return std::string(kNative);
+  }
   constexpr std::string_view kPrefix = "pytorch:";
-  if (policy.starts_with(kPrefix)) return policy.substr(kPrefix.size());
-  if (policy == "paged") return "backend:paged";
+  if (policy.starts_with(kPrefix)) {
+    const std::string conf = policy.substr(kPrefix.size());
+    // A backend of PyTorch's own may be part of them.
+    return conf.find("backend:") == std::string::npos ? fmt::format("{},{}", kNative, conf) : conf;
+  }
+  if (policy == "paged") return std::string(kOurs);
   constexpr std::string_view kPaged = "paged:";
-  if (policy.starts_with(kPaged)) return "backend:paged," + policy.substr(kPaged.size());
+  if (policy.starts_with(kPaged)) {
+    return fmt::format("{},{}", kOurs, policy.substr(kPaged.size()));
+  }
   throw UsageError(
       fmt::format("--policy: '{}' is none of paged, pytorch and pytorch:CONF, such as "
                   "pytorch:expandable_segments:True",
@@ -69,7 +79,8 @@ void add_step_options(CLI::App& app, StepWords& words) {
   option("--prefetch", words.prefetch, "N", "batches on their way while a step runs");
   option("--seed", words.seed, "N", "of weights and examples");
   option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
-  option("--policy", words.policy, "POLICY", "the allocator: pytorch, pytorch:CONF or paged");
+  option(
+      "--policy", words.policy, "POLICY", "the allocator: paged (ours), pytorch or pytorch:CONF");
 }
 
 bool is_auto_checkpoint(const StepWords& words) { return words.checkpoint == "auto"; }

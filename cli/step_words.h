@@ -26,7 +26,7 @@ struct StepWords {
   std::string precision{};
   std::string checkpoint = "none";
   std::string limit{};
-  std::string policy = "pytorch";
+  std::string policy = "paged";
 };
 
 void add_step_options(CLI::App& app, StepWords& words);
@@ -34,7 +34,7 @@ void add_step_options(CLI::App& app, StepWords& words);
 // What was asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
 [[nodiscard]] train::StepConfig step_config(const StepWords& words);
 [[nodiscard]] bool is_auto_checkpoint(const StepWords& words);
-// The limit, and the settings of `--policy pytorch:CONF`.
+// The limit, and the settings that `--policy` names.
 [[nodiscard]] train::PlanOptions plan_options(const StepWords& words);
 
 // `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.

@@ -9,7 +9,8 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
-#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/allocator_choice.h"
+#include "headroom/memory/out_of_memory.h"
 #include "headroom/train/retry.h"
 
 namespace headroom::cli {
@@ -31,26 +32,26 @@ StepConfig training_config() {
           .lr = 1e-3};
 }
 
-// A device of its own and an allocator over it: neither the environment nor other commands change a
-// byte.
+// A device of its own and the default allocator over it: neither the environment nor other commands
+// change a byte.
 class Stage {
  public:
   explicit Stage(std::unique_ptr<device::Device> device,
                  std::optional<std::uint64_t> limit_bytes = std::nullopt)
-      : device_(std::move(device)), allocator_(*device_) {
-    allocator_.set_limit(limit_bytes);
+      : device_(std::move(device)), allocator_(memory::make_allocator(*device_)) {
+    allocator_->set_limit(limit_bytes);
   }
 
-  [[nodiscard]] memory::CachingAllocator& allocator() { return allocator_; }
+  [[nodiscard]] memory::Allocator& allocator() { return *allocator_; }
   [[nodiscard]] PeakBytes peak() const {
-    const memory::Statistics stats = allocator_.statistics();
+    const memory::Statistics stats = allocator_->statistics();
     return {.allocated = static_cast<std::uint64_t>(stats.allocated_bytes.all.peak),
             .reserved = static_cast<std::uint64_t>(stats.reserved_bytes.all.peak)};
   }
 
  private:
   std::unique_ptr<device::Device> device_;
-  memory::CachingAllocator allocator_;
+  std::unique_ptr<memory::Allocator> allocator_;
 };
 
 std::unique_ptr<device::Device> processor() {

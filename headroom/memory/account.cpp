@@ -118,7 +118,11 @@ std::string reserved_text(const Account& account) {
   if (account.largest_cached_bytes != 0) {
     text += ", largest cached block " + format_bytes(account.largest_cached_bytes);
   }
-  if (account.is_expandable) text += ", expandable segments";
+  if (account.page_bytes != 0) {
+    text += ", in pages of " + format_bytes(account.page_bytes);
+  } else if (account.is_expandable) {
+    text += ", expandable segments";
+  }
   return wrapped("  ", text);
 }
 

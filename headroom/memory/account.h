@@ -45,10 +45,11 @@ struct Account {
   std::optional<std::uint64_t> limit_bytes{};  // what the allocator may reserve
   std::uint64_t largest_cached_bytes = 0;      // the largest free block on the request's stream
   bool is_expandable = false;                  // segments grow, so cached pages need not be whole
+  std::uint64_t page_bytes = 0;  // paged: whole free pages serve any request, so none is stranded
 
   // The request that failed; 0 when nothing did.
   std::uint64_t asked_bytes = 0;          // by the caller
-  std::uint64_t segment_asked_bytes = 0;  // of the device, after rounding
+  std::uint64_t segment_asked_bytes = 0;  // of the device, after rounding; whole pages
   StreamId asked_stream = StreamId::kDefault;
 
   std::vector<SiteBytes> sites{};  // largest first; sums to live

@@ -399,6 +399,11 @@ Account Allocator::account_for(const FailedRequest& request,
   account.cached_soft_bytes = cached.cached_soft_bytes;
   account.largest_cached_bytes = cached.largest_cached_bytes;
   account.is_expandable = cached.is_expandable;
+  account.page_bytes = cached.page_bytes;
+  if (account.page_bytes != 0) {
+    account.segment_asked_bytes =
+        checked_round_up(request.segment_bytes, account.page_bytes).value_or(device::kAbsurdSize);
+  }
   account.pending_bytes = static_cast<std::uint64_t>(stats_.active_bytes.all.current -
                                                      stats_.allocated_bytes.all.current);
   std::unordered_map<AnnotationId, SiteBytes> sites;

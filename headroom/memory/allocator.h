@@ -187,6 +187,7 @@ class Allocator {
     std::uint64_t cached_private_bytes = 0;  // of the above, in private pools
     std::uint64_t largest_cached_bytes = 0;
     bool is_expandable = false;
+    std::uint64_t page_bytes = 0;  // of pages that move to where they are needed
     std::optional<std::uint64_t> expandable_reserve_bytes{};  // of a segment, where configured
   };
   struct LiveBlock {

@@ -16,8 +16,9 @@ using internal::quoted;
 
 constexpr const char* kChoiceVariable = "HEADROOM_ALLOC_CONF";
 constexpr std::string_view kPagedBackend = "paged";
-constexpr std::string_view kPagedKeys =
-    "page_mb, large_page_mb, large_from_mb, cushion, cushion_mb and magazines";
+constexpr std::string_view kNativeBackend = "native";
+constexpr std::array<std::string_view, 6> kPagedKeys{
+    "page_mb", "large_page_mb", "large_from_mb", "cushion", "cushion_mb", "magazines"};
 constexpr std::uint64_t kMostMebibytes = 1 << 20;  // 1 TiB
 
 std::string_view without_spaces(std::string_view text) {
@@ -83,6 +84,15 @@ Refusal read_magazines(const SettingText& setting, bool& out) {
   return std::nullopt;
 }
 
+std::string paged_keys() {
+  std::string out;
+  for (const std::string_view key : kPagedKeys) {
+    if (!out.empty()) out += key == kPagedKeys.back() ? " and " : ", ";
+    out += key;
+  }
+  return out;
+}
+
 Refusal apply_paged(const SettingText& setting, PagedOptions& out) {
   if (setting.key == "page_mb") return read_mebibytes(setting, 1, out.page_bytes);
   if (setting.key == "large_page_mb") return read_mebibytes(setting, 1, out.large_page_bytes);
@@ -90,11 +100,11 @@ Refusal apply_paged(const SettingText& setting, PagedOptions& out) {
   if (setting.key == "cushion") return read_cushion(setting, out.cushion_fraction);
   if (setting.key == "cushion_mb") return read_mebibytes(setting, 0, out.cushion_bytes);
   if (setting.key == "magazines") return read_magazines(setting, out.uses_magazines);
-  return "paged has no setting " + quoted(setting.key) + "; there are " + std::string(kPagedKeys);
+  return "paged has no setting " + quoted(setting.key) + "; there are " + paged_keys();
 }
 
-Result<PagedOptions, std::string> read_paged(const std::vector<SettingText>& settings) {
-  PagedOptions out;
+Result<PagedOptions, std::string> read_paged(const std::vector<SettingText>& settings,
+                                             PagedOptions out) {
   for (auto at = settings.begin(); at != settings.end(); ++at) {
     if (std::any_of(settings.begin(), at, [&](const auto& s) { return s.key == at->key; })) {
       return Unexpected(std::string(at->key) + " is there twice");
@@ -108,12 +118,14 @@ Result<PagedOptions, std::string> read_paged(const std::vector<SettingText>& set
   return out;
 }
 
+bool is_backend(const SettingText& setting) { return setting.key == "backend"; }
+
 bool is_paged_backend(const SettingText& setting) {
-  return setting.key == "backend" && setting.value == kPagedBackend;
+  return is_backend(setting) && setting.value == kPagedBackend;
 }
 
 bool is_unknown_backend(const SettingText& setting) {
-  return setting.key == "backend" && setting.value != "native" &&
+  return is_backend(setting) && setting.value != kPagedBackend && setting.value != kNativeBackend &&
          setting.value != "cudaMallocAsync";
 }
 
@@ -122,9 +134,18 @@ bool is_common(const SettingText& setting) {
   return setting.key == "per_process_memory_fraction" || setting.key.starts_with("pinned_");
 }
 
+bool is_of_paged(const SettingText& setting) {
+  return std::ranges::count(kPagedKeys, setting.key) > 0;
+}
+
+// Where no backend is named. A mixture is for the paged allocator's reader to complain about.
+bool means_paged(const std::vector<SettingText>& settings) {
+  return std::ranges::all_of(settings, is_common) || std::ranges::any_of(settings, is_of_paged);
+}
+
 Result<AllocatorChoice, std::string> read_paged_choice(std::string_view text,
                                                        const std::vector<SettingText>& settings,
-                                                       const AllocatorConfig& base) {
+                                                       const AllocatorChoice& base) {
   std::vector<SettingText> own;
   std::string common;
   for (const SettingText& setting : settings) {
@@ -136,54 +157,79 @@ Result<AllocatorChoice, std::string> read_paged_choice(std::string_view text,
     if (!common.empty()) common += ',';
     common += setting.text;
   }
-  const auto paged = read_paged(own);
+  const auto paged = read_paged(own, base.paged.value_or(PagedOptions{}));
   if (!paged) return Unexpected("backend:paged: " + paged.error());
-  auto parsed = parse_config(common, {.base = base});
+  auto parsed = parse_config(common, {.base = base.config});
   if (!parsed) return Unexpected(parsed.error());
   parsed->config.backend = kPagedBackend;
   parsed->config.text = text;
   return AllocatorChoice{.config = std::move(parsed->config),
                          .paged = *paged,
+                         .is_default = false,
                          .warnings = std::move(parsed->warnings)};
+}
+
+AllocatorChoice caching_choice(ParsedConfig parsed) {
+  return {.config = std::move(parsed.config),
+          .paged = std::nullopt,
+          .is_default = false,
+          .warnings = std::move(parsed.warnings)};
+}
+
+Result<AllocatorChoice, std::string> read_caching_choice(std::string_view text,
+                                                         const AllocatorChoice& base) {
+  AllocatorConfig from = base.config;
+  if (base.paged) from.backend = kNativeBackend;
+  auto parsed = parse_config(text, {.base = from});
+  if (!parsed) return Unexpected(parsed.error());
+  return caching_choice(std::move(*parsed));
 }
 
 }  // namespace
 
 Result<PagedOptions, std::string> parse_paged_options(std::string_view text) {
-  return read_paged(split_settings(text));
+  return read_paged(split_settings(text), {});
+}
+
+Result<AllocatorChoice, std::string> parse_choice(std::string_view text) {
+  return parse_choice(text, {});
 }
 
 Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
-                                                  const AllocatorConfig& base) {
+                                                  const AllocatorChoice& base) {
   const std::vector<SettingText> settings = split_settings(text);
-  if (std::ranges::any_of(settings, is_paged_backend)) {
-    return read_paged_choice(text, settings, base);
-  }
   const auto unknown = std::ranges::find_if(settings, is_unknown_backend);
   if (unknown != settings.end()) {
     return Unexpected(refusal(*unknown, "native, cudaMallocAsync or paged"));
   }
-  auto parsed = parse_config(text, {.base = base});
-  if (!parsed) return Unexpected(parsed.error());
-  return AllocatorChoice{.config = std::move(parsed->config),
-                         .warnings = std::move(parsed->warnings)};
+  if (std::ranges::any_of(settings, is_paged_backend)) {
+    return read_paged_choice(text, settings, base);
+  }
+  if (std::ranges::any_of(settings, is_backend)) return read_caching_choice(text, base);
+  const bool is_paged = base.is_default ? means_paged(settings) : base.paged.has_value();
+  if (!is_paged) return read_caching_choice(text, base);
+  auto choice = read_paged_choice(text, settings, base);
+  if (choice) choice->is_default = base.is_default;
+  return choice;
 }
 
 Result<AllocatorChoice, std::string> choice_from_environment() {
-  const auto own = env_string(kChoiceVariable);
-  if (own && std::ranges::any_of(split_settings(*own), is_paged_backend)) {
+  if (const auto own = env_string(kChoiceVariable)) {
     auto choice = parse_choice(*own);
     if (!choice) return Unexpected(std::string(kChoiceVariable) + ": " + choice.error());
     return choice;
   }
   auto parsed = config_from_environment();
   if (!parsed) return Unexpected(parsed.error());
+  if (!means_paged(split_settings(parsed->config.text))) return caching_choice(std::move(*parsed));
+  parsed->config.backend = kPagedBackend;
   return AllocatorChoice{.config = std::move(parsed->config),
                          .warnings = std::move(parsed->warnings)};
 }
 
 std::unique_ptr<Allocator> make_allocator(device::Device& device, const AllocatorChoice& choice) {
-  if (!choice.paged) {
+  const bool has_pages = device.properties().has_virtual_memory || !choice.is_default;
+  if (!choice.paged || !has_pages) {
     return std::make_unique<CachingAllocator>(device, CachingOptions{.config = choice.config});
   }
   auto allocator = std::make_unique<PagedAllocator>(device, *choice.paged);

@@ -1,9 +1,12 @@
 // Which allocator, with which settings, as one line of text:
 //
-//   ""                                       CachingAllocator, factory settings
-//   "expandable_segments:True"               CachingAllocator, as PYTORCH_CUDA_ALLOC_CONF
-//   "backend:paged"                          PagedAllocator
-//   "backend:paged,page_mb:2,cushion:0.01"   with settings of its own
+//   ""                                   PagedAllocator, the default
+//   "page_mb:2,cushion:0.01"             with settings of its own
+//   "backend:native"                     CachingAllocator, PyTorch's decisions, factory settings
+//   "expandable_segments:True"           CachingAllocator: only PyTorch's has this setting
+//
+// A backend that is named wins. Without one, a setting that only PyTorch's allocator has means that
+// one, and everything else means the paged allocator.
 //
 //   auto choice = parse_choice("backend:paged");
 //   if (!choice) complain(choice.error());
@@ -25,14 +28,19 @@ namespace headroom::memory {
 
 struct AllocatorChoice {
   AllocatorConfig config{};
-  // A PagedAllocator: of `config` only memory_fraction and `pinned` then matter.
-  std::optional<PagedOptions> paged{};
+  // A PagedAllocator: of `config` only memory_fraction and `pinned` then matter. Without a value, a
+  // CachingAllocator.
+  std::optional<PagedOptions> paged = PagedOptions{};
+  // Nobody named a backend: a device without virtual memory gets a CachingAllocator.
+  bool is_default = true;
   std::vector<std::string> warnings{};
 };
 
-// Strictly. The error says what is wrong, and what there is. `base` is what the text changes.
+// Strictly. The error says what is wrong, and what there is.
+[[nodiscard]] Result<AllocatorChoice, std::string> parse_choice(std::string_view text);
+// What the text changes of `base`. It keeps the backend of a base that was not the default.
 [[nodiscard]] Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
-                                                                const AllocatorConfig& base = {});
+                                                                const AllocatorChoice& base);
 
 // The settings of a PagedAllocator alone, each `key:value` or `key=value`:
 //   page_mb, large_page_mb, large_from_mb   the sizes of PagedOptions, in MiB
@@ -40,11 +48,12 @@ struct AllocatorChoice {
 //   magazines                               0 or 1
 [[nodiscard]] Result<PagedOptions, std::string> parse_paged_options(std::string_view text);
 
-// HEADROOM_ALLOC_CONF in full; else as config_from_environment().
+// HEADROOM_ALLOC_CONF by the rules above; else PyTorch's variables as config_from_environment()
+// reads them, by the same rules.
 [[nodiscard]] Result<AllocatorChoice, std::string> choice_from_environment();
 
 // Throws InvalidArgument as the allocators' constructors do.
 [[nodiscard]] std::unique_ptr<Allocator> make_allocator(device::Device& device,
-                                                        const AllocatorChoice& choice);
+                                                        const AllocatorChoice& choice = {});
 
 }  // namespace headroom::memory

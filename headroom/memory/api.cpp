@@ -60,11 +60,8 @@ class Allocators {
   void configure(std::string_view settings) {
     const std::lock_guard lock(mutex_);
     if (!choice_) choice_ = read_environment();
-    // What the text does not name else keeps its value, and so does the backend.
-    const bool names_backend = settings.find("backend") != std::string_view::npos;
-    const std::string text =
-        (choice_->paged && !names_backend ? "backend:paged," : "") + std::string(settings);
-    auto parsed = memory::parse_choice(text, choice_->config);
+    // What the text does not name else keeps its value, and so does a backend that was chosen.
+    auto parsed = memory::parse_choice(settings, *choice_);
     if (!parsed) throw InvalidArgument("set_allocator_settings: " + parsed.error());
     if (!allocators_.empty()) check_change(*choice_, *parsed);
     choice_ = std::move(*parsed);
@@ -87,8 +84,10 @@ class Allocators {
   static void check_change(const AllocatorChoice& now, const AllocatorChoice& wanted) {
     if (now.paged.has_value() != wanted.paged.has_value()) {
       throw InvalidArgument(
-          "set_allocator_settings: the backend is chosen before the first allocation, or with "
-          "HEADROOM_ALLOC_CONF=backend:paged");
+          std::string("set_allocator_settings: these are settings of ") +
+          (wanted.paged ? "the paged allocator" : "PyTorch's allocator") +
+          ", and the backend is chosen before the first allocation, or with HEADROOM_ALLOC_CONF=" +
+          (wanted.paged ? "backend:paged" : "backend:native"));
     }
     if (now.paged && !are_same(*now.paged, *wanted.paged)) {
       throw InvalidArgument(
@@ -113,7 +112,8 @@ class Allocators {
 
   std::mutex mutex_;
   std::optional<AllocatorChoice> choice_;
-  std::vector<std::unique_ptr<Allocator>> allocators_;  // all of the kind of choice_
+  // All of the kind of choice_, but for devices that have no pages.
+  std::vector<std::unique_ptr<Allocator>> allocators_;
   std::function<void(memory::Allocator&)> observer_;
 };
 

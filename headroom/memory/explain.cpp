@@ -17,6 +17,7 @@ struct Situation {
   std::uint64_t asked = 0;         // of the device
   std::uint64_t limit_left = 0;    // what the limit still allows
   std::uint64_t takeable = 0;      // what the device and the limit still give
+  std::uint64_t movable = 0;       // cached pages that serve the request wherever they lie
   std::uint64_t missing_here = 0;  // of the request, beyond that
   std::uint64_t unfragmented = 0;  // what would be usable if cached memory had no holes
 };
@@ -28,7 +29,8 @@ Situation situation_of(const Account& account) {
                        ? saturating_subtract(*account.limit_bytes, account.reserved())
                        : UINT64_MAX;
   out.takeable = std::min(account.free_bytes, out.limit_left);
-  out.missing_here = saturating_subtract(out.asked, out.takeable);
+  out.movable = account.page_bytes != 0 ? account.cached_soft_bytes : 0;
+  out.missing_here = saturating_subtract(out.asked, saturating_add(out.takeable, out.movable));
   out.unfragmented = saturating_add(account.cached(), out.takeable);
   return out;
 }
@@ -60,9 +62,11 @@ std::string fragmentation_summary(const Account& account, const Situation& now) 
     return "the device refused " + format_bytes(now.asked) + " although " +
            takeable_words(account, now) + "; what it counts as free it may not be able to give";
   }
-  std::string out = "fragmentation: " + takeable_words(account, now) + " and " +
-                    format_bytes(account.cached()) + " is cached, enough together for the " +
-                    format_bytes(now.asked) + " needed, but not in one usable place";
+  std::string out =
+      "fragmentation: " + takeable_words(account, now) + " and " + format_bytes(account.cached()) +
+      " is cached, enough together for the " + format_bytes(now.asked) + " needed, but not in " +
+      (account.page_bytes == 0 ? "one usable place"
+                               : "whole pages of " + format_bytes(account.page_bytes));
   if (account.largest_cached_bytes != 0) {
     out += " (the largest cached block has " + format_bytes(account.largest_cached_bytes) + ")";
   }
@@ -109,8 +113,12 @@ class Remedies {
   }
 
   void from_the_cache() {
-    put("call empty_cache (or trim): it returns whole cached segments to the device",
-        account_.cached_soft_bytes);
+    // Pages that move have been tried, those of other streams too.
+    const bool is_stuck = account_.page_bytes == 0;
+    if (is_stuck) {
+      put("call empty_cache (or trim): it returns whole cached segments to the device",
+          account_.cached_soft_bytes);
+    }
     if (!account_.is_expandable) {
       put("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside live blocks "
           "becomes usable",
@@ -118,9 +126,11 @@ class Remedies {
     }
     put("synchronize before allocating: freed blocks wait for other streams to finish with them",
         account_.pending_bytes);
-    put("allocate on one stream (record_stream where others read): a cached block serves only its "
-        "own stream",
-        account_.cached_stream_bytes);
+    if (is_stuck) {
+      put("allocate on one stream (record_stream where others read): a cached block serves only "
+          "its own stream",
+          account_.cached_stream_bytes);
+    }
   }
 
   void from_the_limit() {
@@ -128,7 +138,8 @@ class Remedies {
     const std::uint64_t gain = account_.free_bytes - now_.limit_left;
     const std::string from = "raise the limit of " + format_bytes(*account_.limit_bytes);
     if (gain >= now_.missing_here) {
-      const std::uint64_t least = saturating_add(account_.reserved(), now_.asked);
+      const std::uint64_t least =
+          saturating_add(account_.reserved(), saturating_subtract(now_.asked, now_.movable));
       put(from + " to at least " + format_bytes(least) + " (" + format_count(least) + " bytes)",
           gain);
     } else {

@@ -247,7 +247,8 @@ Program translate(const trace::Trace& trace,
   program.device = &device;
   program.events = device.events.size();
   program.start = trace::start_state(trace, device);
-  program.conf = trace.settings_string();
+  program.is_of_paged = trace::is_of_paged(trace);
+  if (!program.is_of_paged) program.conf = trace.settings_string();
   program.config = trace::recorded_config(trace);
   if (options.version) {
     program.version = *options.version;

@@ -98,7 +98,8 @@ struct Program {
   std::vector<StartSlot> start_slots{};
   std::vector<StartReservation> start_reservations{};
 
-  // As recorded.
+  // As recorded; PyTorch's factory settings where our own allocator was recorded.
+  bool is_of_paged = false;
   std::string conf{};
   memory::AllocatorConfig config{};
   memory::PyTorchVersion version{};  // as far as the fields of the recording say

@@ -194,6 +194,20 @@ class Doctor {
   }
 
   void add_setting(const ProvedSetting& setting, std::string_view remark) {
+    add_proved(setting, export_line(setting.conf), remark);
+  }
+
+  // Where memory lies in the wrong places or has run out, pages that move may be the answer.
+  void add_paged() {
+    if (!out_.proof || !out_.proof->paged) return;
+    if (out_.health != Health::kFragmentation && out_.moment == Moment::kPeak) return;
+    add_proved(*out_.proof->paged,
+               "run PyTorch on headroom's paged allocator, libheadroom_torch.so: "
+               "docs/guide/memory.md says how",
+               "");
+  }
+
+  void add_proved(const ProvedSetting& setting, std::string remedy, std::string_view remark) {
     const ProvedSetting& current = out_.proof->current;
     const bool failed = out_.moment != Moment::kPeak;
     if (failed && !setting.fits) return;
@@ -202,8 +216,7 @@ class Doctor {
     if (!is_saving && !(failed && !current.fits)) return;
     const std::string kind =
         out_.health == Health::kHealthy ? "cached" : std::string(to_string(out_.health));
-    Finding finding{
-        .kind = kind, .bytes = saved, .remedy = export_line(setting.conf), .is_proved = true};
+    Finding finding{.kind = kind, .bytes = saved, .remedy = std::move(remedy), .is_proved = true};
     finding.text = fmt::format("reserves {}", format_bytes(setting.peak_reserved));
     if (current.fits) {
       finding.text += fmt::format(" instead of {} ({} less)",
@@ -224,8 +237,9 @@ class Doctor {
                     "; for where expandable segments cannot be used");
       }
     }
-    if (out_.moment == Moment::kPeak) return advise_at_peak();
     const bool is_proved = !out_.findings.empty();
+    add_paged();
+    if (out_.moment == Moment::kPeak) return advise_at_peak();
     for (const memory::Remedy& remedy : explain(out_.account).remedies) {
       // What was tried out is not also guessed.
       if (out_.proof && remedy.action.find("PYTORCH_CUDA_ALLOC_CONF") != std::string::npos)

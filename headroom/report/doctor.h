@@ -48,6 +48,7 @@ struct Proof {
   ProvedSetting best{};
   std::optional<ProvedSetting> best_without_expandable{};  // where `best` uses it
   std::optional<ProvedSetting> expandable{};  // alone, where that is not `best`: easy to remember
+  std::optional<ProvedSetting> paged{};       // our own allocator, whose `conf` is empty
 };
 
 // A failure that was not recorded, but happens under the limit or card asked about.

@@ -7,6 +7,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/replay/player.h"
+#include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/recorded_account.h"
 #include "headroom/replay/tune.h"
@@ -33,8 +34,21 @@ ProvedSetting setting_of(const replay::Candidate& candidate) {
   return {.conf = candidate.conf, .peak_reserved = candidate.peak_reserved, .fits = candidate.fits};
 }
 
-Proof prove(const TraceIndex& index, const ReplayChoices& choices, const Bounds& bounds) {
+// Under our own allocator, on the same card and under the same limit.
+ProvedSetting prove_paged(const Program& program, const Bounds& bounds) {
+  const replay::PolicyResult paged =
+      replay::run_policy(program,
+                         {.kind = replay::PolicyKind::kPaged, .name = "paged"},
+                         {.card_bytes = bounds.card_bytes, .limit_bytes = bounds.limit_bytes});
+  return {.peak_reserved = paged.result.peak_reserved, .fits = paged.result.fits};
+}
+
+// Nothing where PyTorch's settings changed nothing: the program ran on our own allocator.
+std::optional<Proof> prove(const TraceIndex& index,
+                           const ReplayChoices& choices,
+                           const Bounds& bounds) {
   const Program program = compiled(index, choices, bounds);
+  if (program.is_of_paged) return std::nullopt;
   replay::TuneOptions options{.limit_bytes = bounds.limit_bytes,
                               .card_bytes = bounds.card_bytes,
                               .version = choices.version,
@@ -56,6 +70,7 @@ Proof prove(const TraceIndex& index, const ReplayChoices& choices, const Bounds&
   if (simple != result.candidates.end() && simple->conf != proof.best.conf) {
     proof.expandable = setting_of(*simple);
   }
+  proof.paged = prove_paged(program, bounds);
   return proof;
 }
 
@@ -110,7 +125,7 @@ std::optional<ForeseenFailure> foresee(const TraceIndex& index,
 
 DoctorOptions with_replay(DoctorOptions options, const ReplayChoices& choices) {
   const Bounds bounds{.card_bytes = options.card_bytes, .limit_bytes = options.limit_bytes};
-  options.prove = [choices, bounds](const TraceIndex& index) -> std::optional<Proof> {
+  options.prove = [choices, bounds](const TraceIndex& index) {
     return prove(index, choices, bounds);
   };
   options.foresee = [choices, bounds](const TraceIndex& index) {

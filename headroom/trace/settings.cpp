@@ -38,4 +38,8 @@ memory::AllocatorConfig recorded_config(const Trace& trace) {
   return config;
 }
 
+bool is_of_paged(const Trace& trace) {
+  return trace.settings_string().starts_with("backend:paged");
+}
+
 }  // namespace headroom::trace

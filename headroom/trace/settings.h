@@ -10,4 +10,7 @@ namespace headroom::trace {
 // be read keeps its default: a recording is worth looking at whatever its settings are.
 [[nodiscard]] memory::AllocatorConfig recorded_config(const Trace& trace);
 
+// Whether our own allocator made the decisions in it, and not PyTorch's.
+[[nodiscard]] bool is_of_paged(const Trace& trace);
+
 }  // namespace headroom::trace

@@ -6,7 +6,8 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/device/meta/meta_device.h"
-#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/allocator_choice.h"
+#include "headroom/memory/out_of_memory.h"
 #include "headroom/tensor/ops/softmax.h"
 #include "headroom/train/internal/model_parts.h"
 #include "headroom/train/internal/words.h"
@@ -127,9 +128,9 @@ Tensor Model::loss(const Tensor& output, const Tensor& target) {
 ExampleShape check_model(const ModelConfig& config) {
   // On a device without memory a model costs microseconds, and has every check.
   const auto device = device::MetaDevice::create({.capacity_bytes = 16_TiB});
-  memory::CachingAllocator allocator(*device);
+  const auto allocator = memory::make_allocator(*device);
   try {
-    return make_model(config, {.device = allocator})->example();
+    return make_model(config, {.device = *allocator})->example();
   } catch (const memory::OutOfMemory&) {
     throw InvalidArgument(config.name + ": its parameters alone are more than 16TiB");
   }

@@ -21,8 +21,8 @@ namespace headroom::train {
 
 struct PlanOptions {
   std::optional<std::uint64_t> limit_bytes{};  // of what the allocator may reserve
-  std::string settings{};                      // of the allocator; memory/allocator_choice.h
-  int steps = 2;  // the first makes the optimiser's state: the second is what goes on
+  std::string settings{};  // of the allocator, by memory/allocator_choice.h; empty is the default
+  int steps = 2;           // the first makes the optimiser's state: the second is what goes on
   bool has_formulas = true;
 };
 

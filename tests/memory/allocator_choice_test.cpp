@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "headroom/base/error.h"
 #include "headroom/device/meta/meta_device.h"
 
 namespace headroom::memory {
@@ -14,11 +15,35 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(AllocatorChoice, WithoutABackendItIsPyTorchs) {
-  EXPECT_FALSE(parse_choice("").value().paged);
-  const AllocatorChoice choice = parse_choice("expandable_segments:True").value();
-  EXPECT_FALSE(choice.paged);
-  EXPECT_TRUE(choice.config.expandable_segments);
+TEST(AllocatorChoice, PagedIsTheDefault) {
+  for (const char* text : {"", "page_mb:2", "per_process_memory_fraction:0.5", "backend:paged"}) {
+    EXPECT_TRUE(parse_choice(text).value().paged) << text;
+  }
+  EXPECT_EQ(parse_choice("page_mb:2").value().paged->page_bytes, 2_MiB);
+  EXPECT_EQ(parse_choice("per_process_memory_fraction:0.5").value().config.memory_fraction, 0.5);
+}
+
+TEST(AllocatorChoice, ABackendOrASettingOfPyTorchsMeansPyTorchs) {
+  for (const char* text : {"backend:native",
+                           "backend:cudaMallocAsync",
+                           "max_split_size_mb:64",
+                           "roundup_power2_divisions:[256:1,512:2]",
+                           "per_process_memory_fraction:0.5,backend:native"}) {
+    EXPECT_FALSE(parse_choice(text).value().paged) << text;
+  }
+  EXPECT_TRUE(parse_choice("expandable_segments:True").value().config.expandable_segments);
+}
+
+TEST(AllocatorChoice, ChangesKeepTheBackendThatWasChosenAndWhatIsNotNamed) {
+  const AllocatorChoice native = parse_choice("backend:native").value();
+  EXPECT_FALSE(parse_choice("", native).value().paged);
+  const AllocatorChoice small = parse_choice("backend:paged,page_mb:2").value();
+  EXPECT_EQ(parse_choice("cushion:0.1", small).value().paged->page_bytes, 2_MiB);
+  EXPECT_FALSE(parse_choice("max_split_size_mb:64", small));
+  const AllocatorChoice changed = parse_choice("backend:native", small).value();
+  EXPECT_FALSE(changed.paged);
+  EXPECT_EQ(changed.config.backend, "native");
+  EXPECT_FALSE(parse_choice("max_split_size_mb:64", AllocatorChoice{}).value().paged);
 }
 
 TEST(AllocatorChoice, PagedHasSettingsOfItsOwnAndTheCommonOnes) {
@@ -47,6 +72,7 @@ TEST(AllocatorChoice, WhatIsWrongIsNamed) {
       {"backend:paged,max_split_size_mb:64", "paged has no setting 'max_split_size_mb'"},
       {"backend:paged,per_process_memory_fraction:2", "per_process_memory_fraction"},
       {"backend:paged,cushion:a", "cushion: found 'a'"},
+      {"page_mb:2,max_split_size_mb:64", "paged has no setting 'max_split_size_mb'"},
       {"max_splat:1", "max_splat"}};
   for (const auto& [text, part] : cases) {
     const auto choice = parse_choice(text);
@@ -57,12 +83,22 @@ TEST(AllocatorChoice, WhatIsWrongIsNamed) {
 
 TEST(AllocatorChoice, MakesTheAllocatorThatWasChosen) {
   const auto device = device::MetaDevice::create({.capacity_bytes = 1_GiB});
-  const auto caching = make_allocator(*device, parse_choice("").value());
+  EXPECT_EQ(make_allocator(*device)->policy(), "paged");
+  const auto caching = make_allocator(*device, parse_choice("backend:native").value());
   EXPECT_EQ(caching->policy(), "pytorch");
   const auto paged = make_allocator(
       *device, parse_choice("backend:paged,per_process_memory_fraction:0.5").value());
   EXPECT_EQ(paged->policy(), "paged");
   EXPECT_EQ(paged->limit(), 512_MiB);
+}
+
+TEST(AllocatorChoice, ADeviceWithoutVirtualMemoryHasPagedOnlyWhereItIsNamed) {
+  device::BackendProfile profile;
+  profile.has_virtual_memory = false;
+  const auto device = device::MetaDevice::create({.profile = profile});
+  EXPECT_EQ(make_allocator(*device)->policy(), "pytorch");
+  EXPECT_THROW((void)make_allocator(*device, parse_choice("backend:paged").value()),
+               InvalidArgument);
 }
 
 }  // namespace

@@ -64,16 +64,16 @@ TEST_F(Api, CountsAsTorchCudaDoes) {
     EXPECT_EQ(memory_allocated(), 12_MiB);
   }
   EXPECT_EQ(memory_allocated(), 4_MiB);
-  EXPECT_EQ(memory_reserved(), 20_MiB);
+  EXPECT_EQ(memory_reserved(), 12_MiB);
   EXPECT_EQ(max_memory_allocated(), 12_MiB);
   EXPECT_EQ(memory_stats().at("allocated_bytes.all.peak"), 12 << 20);
   EXPECT_EQ(memory_stats().at("active.all.current"), 1);
-  EXPECT_EQ(mem_get_info().free_bytes, 16_GiB - 20_MiB);
-  EXPECT_EQ(memory_account().cached(), 16_MiB);
+  EXPECT_EQ(mem_get_info().free_bytes, 16_GiB - 12_MiB);
+  EXPECT_EQ(memory_account().cached(), 8_MiB);
   EXPECT_EQ(memory_account().sum(), 16_GiB);
   reset_peak_memory_stats();
   EXPECT_EQ(max_memory_allocated(), 4_MiB);
-  EXPECT_EQ(max_memory_reserved(), 20_MiB);
+  EXPECT_EQ(max_memory_reserved(), 12_MiB);
   reset_accumulated_memory_stats();
   EXPECT_EQ(memory_stats().at("allocated_bytes.all.allocated"), 0);
   EXPECT_LT(memory_summary({}, true).size(), memory_summary().size());
@@ -85,8 +85,8 @@ TEST_F(Api, CountsAsTorchCudaDoes) {
 TEST_F(Api, EmptyCacheEmptiesEveryDevice) {
   const device::DeviceId other = add_card();
   { const Buffer here(allocator(), 4_MiB), there(allocator(other), 4_MiB); }
-  EXPECT_EQ(memory_reserved(), 20_MiB);
-  EXPECT_EQ(memory_reserved(other), 20_MiB);
+  EXPECT_EQ(memory_reserved(), 4_MiB);
+  EXPECT_EQ(memory_reserved(other), 4_MiB);
   empty_cache();
   EXPECT_EQ(memory_reserved(), 0U);
   EXPECT_EQ(memory_reserved(other), 0U);
@@ -164,21 +164,54 @@ TEST_F(Api, AFractionBoundsTheProcess) {
   const Buffer more(allocator(), 2_GiB);
 }
 
-TEST_F(Api, SettingsReachEveryAllocatorAlsoLaterOnes) {
-  (void)allocator();
-  set_allocator_settings("expandable_segments:True");
-  const Buffer here(allocator(), 4_MiB);
-  const Buffer later(allocator(add_card()), 4_MiB);
-  EXPECT_TRUE(here.allocator()->segments().at(0).is_expandable);
-  EXPECT_TRUE(later.allocator()->segments().at(0).is_expandable);
+// What is current holds for the process, so these run in one of their own.
+std::string name_of_new_card(int index) {
+  device::registry().add(device::MetaDevice::create({.index = index}));
+  return "meta:" + std::to_string(index);
+}
 
-  EXPECT_THAT([] { set_allocator_settings("expandable_segments:False,max_splitsize_mb:64"); },
-              ThrowsMessage<InvalidArgument>(StartsWith("set_allocator_settings: ")));
-  const Buffer still(allocator(add_card()), 4_MiB);  // nothing of it was taken
-  EXPECT_TRUE(still.allocator()->segments().at(0).is_expandable);
+bool is_expandable_on(int index) {
+  const Buffer block(allocator(name_of_new_card(index)), 4_MiB);
+  return block.allocator()->segments().at(0).is_expandable;
+}
+
+int exit_with_pytorchs_settings() {
+  set_allocator_settings("backend:native");
+  memory::Allocator& first = allocator(name_of_new_card(1000));
+  if (first.policy() != "pytorch") return 20;
+  set_allocator_settings("expandable_segments:True");  // of the one there is and of later ones
+  const Buffer here(first, 4_MiB);
+  if (!first.segments().at(0).is_expandable || !is_expandable_on(1001)) return 21;
+  try {
+    set_allocator_settings("expandable_segments:False,max_splitsize_mb:64");
+    return 22;
+  } catch (const InvalidArgument& error) {
+    std::fputs(error.what(), stderr);
+  }
+  if (!is_expandable_on(1002)) return 23;  // nothing of it was taken
   set_allocator_settings("expandable_segments:False");
-  const Buffer after(allocator(add_card()), 4_MiB);
-  EXPECT_FALSE(after.allocator()->segments().at(0).is_expandable);
+  return is_expandable_on(1003) ? 24 : 0;
+}
+
+TEST(ApiDeathTest, SettingsReachEveryAllocatorAlsoLaterOnes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      std::exit(exit_with_pytorchs_settings()), ExitedWithCode(0), "set_allocator_settings: ");
+}
+
+TEST_F(Api, SettingsOfPyTorchsAllocatorAreNoneOfThePagedOnes) {
+  EXPECT_EQ(allocator().policy(), "paged");
+  EXPECT_THAT([] { set_allocator_settings("expandable_segments:True"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("HEADROOM_ALLOC_CONF=backend:native")));
+  set_allocator_settings("per_process_memory_fraction:1.0");  // both have it
+  EXPECT_EQ(allocator().policy(), "paged");
+}
+
+TEST_F(Api, ADeviceWithoutVirtualMemoryGetsPyTorchsAllocator) {
+  device::BackendProfile profile;
+  profile.has_virtual_memory = false;
+  device::registry().add(device::MetaDevice::create({.index = 1004, .profile = profile}));
+  EXPECT_EQ(allocator("meta:1004").policy(), "pytorch");
 }
 
 // The environment is read once, so each case is a process of its own.
@@ -198,7 +231,6 @@ int exit_with_settings(const char* variable, const char* value) {
 // Before the first allocation the backend may be chosen, and after it no more.
 int exit_with_changes() {
   device::registry().add(device::MetaDevice::create({.index = 1000}));
-  set_allocator_settings("backend:paged");
   set_allocator_settings("page_mb:2");
   if (allocator("meta:1000").policy() != "paged") return 10;
   try {
@@ -229,7 +261,10 @@ TEST(ApiDeathTest, TheEnvironmentSetsUpTheAllocators) {
   };
   EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "");
   EXPECT_EXIT(run("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "");
-  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", ""), ExitedWithCode(11), "");
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", ""), ExitedWithCode(13), "");
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "backend:native"), ExitedWithCode(11), "");
+  EXPECT_EXIT(run("PYTORCH_ALLOC_CONF", "max_split_size_mb:64"), ExitedWithCode(11), "");
+  EXPECT_EXIT(run("PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.5"), ExitedWithCode(13), "");
   EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "backend:paged,page_mb:2"), ExitedWithCode(13), "");
   EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "backend:paged,page:2"),
               ExitedWithCode(12),

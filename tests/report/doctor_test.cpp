@@ -1,6 +1,8 @@
 // Each verdict on a program written for it.
 #include "headroom/report/doctor.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,6 +64,14 @@ TEST(Doctor, ALeakThatEndsInAFailureIsALeak) {
   EXPECT_THAT(diagnosis.summary, HasSubstr("until an allocation failed"));
 }
 
+// Findings that name our own allocator, with what it was measured to take.
+std::ptrdiff_t proved_for_paged(const Diagnosis& diagnosis) {
+  return std::ranges::count_if(diagnosis.findings, [](const Finding& finding) {
+    return finding.is_proved && finding.remedy.find("paged allocator") != std::string::npos &&
+           finding.text.starts_with("reserves ");
+  });
+}
+
 TEST(Doctor, WhatNeverFitsIsAShortage) {
   ScriptedProgram program({.card_bytes = 512_MiB});
   for (int i = 0; i < 4; ++i) (void)program.alloc(100_MiB, 7);
@@ -72,6 +82,7 @@ TEST(Doctor, WhatNeverFitsIsAShortage) {
   EXPECT_EQ(diagnosis.account.asked_bytes, 200_MiB);
   EXPECT_EQ(diagnosis.account.free_bytes, 112_MiB);
   for (const Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.is_proved);
+  EXPECT_EQ(proved_for_paged(diagnosis), 0);
 }
 
 // Every second of many pieces stays: half is free, and no hole is large.
@@ -92,6 +103,9 @@ TEST(Doctor, HolesAreFragmentationWithAProvedSetting) {
   EXPECT_TRUE(diagnosis.findings[0].is_proved);
   EXPECT_THAT(diagnosis.findings[0].remedy,
               StartsWith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
+  ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
+  EXPECT_TRUE(diagnosis.proof->paged->fits);
+  EXPECT_EQ(proved_for_paged(diagnosis), 1);
 }
 
 TEST(Doctor, SizesThatNeverRepeatAreFragmentationAtThePeak) {
@@ -106,6 +120,9 @@ TEST(Doctor, SizesThatNeverRepeatAreFragmentationAtThePeak) {
   EXPECT_EQ(diagnosis.moment, Moment::kPeak);
   ASSERT_FALSE(diagnosis.findings.empty());
   EXPECT_TRUE(diagnosis.findings[0].is_proved);
+  ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
+  EXPECT_LE(diagnosis.proof->paged->peak_reserved, diagnosis.peak_live * 103 / 100 + 8_MiB);
+  EXPECT_EQ(proved_for_paged(diagnosis), 1);
 }
 
 TEST(Doctor, ALimitTurnsAHealthyProgramIntoAShortage) {

@@ -1,5 +1,5 @@
-// A device of its own with an allocator, for a training step; and its events, comparable between
-// devices.
+// A device of its own with the default allocator, for a training step; and its events, comparable
+// between devices.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/meta/meta_device.h"
-#include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/allocator_choice.h"
 
 namespace headroom::testing {
 
@@ -18,17 +18,17 @@ class TrainWorld {
  public:
   enum class Kind : std::uint8_t { kCpu, kMeta };
   explicit TrainWorld(Kind kind, std::uint64_t capacity_bytes = 2_GiB)
-      : device_(make_device(kind, capacity_bytes)), allocator_(*device_) {}
+      : device_(make_device(kind, capacity_bytes)), allocator_(memory::make_allocator(*device_)) {}
 
-  [[nodiscard]] memory::CachingAllocator& allocator() { return allocator_; }
+  [[nodiscard]] memory::Allocator& allocator() { return *allocator_; }
   [[nodiscard]] std::uint64_t peak_allocated() const {
-    return static_cast<std::uint64_t>(allocator_.statistics().allocated_bytes.all.peak);
+    return static_cast<std::uint64_t>(allocator_->statistics().allocated_bytes.all.peak);
   }
   [[nodiscard]] std::uint64_t peak_reserved() const {
-    return static_cast<std::uint64_t>(allocator_.statistics().reserved_bytes.all.peak);
+    return static_cast<std::uint64_t>(allocator_->statistics().reserved_bytes.all.peak);
   }
   [[nodiscard]] std::uint64_t allocated() const {
-    return static_cast<std::uint64_t>(allocator_.statistics().allocated_bytes.all.current);
+    return static_cast<std::uint64_t>(allocator_->statistics().allocated_bytes.all.current);
   }
 
  private:
@@ -41,7 +41,7 @@ class TrainWorld {
   }
 
   std::unique_ptr<device::Device> device_;
-  memory::CachingAllocator allocator_;
+  std::unique_ptr<memory::Allocator> allocator_;
 };
 
 // Events without what differs between two devices that do the same: addresses are numbered in the

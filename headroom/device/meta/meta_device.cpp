@@ -76,7 +76,7 @@ Properties make_properties(const MetaOptions& options) {
       .granularity_bytes = options.profile.granularity_bytes,
       .max_reservation_bytes = options.profile.max_reservation_bytes,
       .architecture = "none",
-      .has_virtual_memory = true,
+      .has_virtual_memory = options.profile.has_virtual_memory,
       .hierarchy = {
           {.name = "global memory", .size_bytes = options.capacity_bytes, .shared_by = "device"}}};
 }
@@ -298,6 +298,9 @@ DeviceResult<void> MetaDevice::do_free_segment(DeviceAddress address) {
 
 DeviceResult<DeviceAddress> MetaDevice::do_reserve_addresses(std::uint64_t size_bytes) {
   State& s = *state_;
+  if (!s.options.profile.has_virtual_memory) {
+    return fail(StatusCode::kNotSupported, "this device has no virtual memory");
+  }
   const std::lock_guard lock(s.mutex);
   if (auto room = s.ledger.check_reservation(size_bytes); !room) return Unexpected(room.error());
   const bool is_placed = !s.reservation_places.empty();

@@ -31,6 +31,7 @@ struct BackendProfile {
   std::uint64_t segment_alignment_bytes = 2_MiB;
   std::uint64_t max_reservation_bytes = 32_TiB;  // see CudaDevice
   std::uint64_t max_mappings = std::uint64_t{1} << 32U;
+  bool has_virtual_memory = true;
 };
 
 [[nodiscard]] BackendProfile cuda_profile() noexcept;

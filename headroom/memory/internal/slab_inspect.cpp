@@ -62,7 +62,8 @@ std::vector<SegmentInfo> SlabHeap::segments() const {
     SegmentInfo segment{.address = page.address,
                         .size_bytes = kSlabPageBytes,
                         .stream = page.stream.load(std::memory_order_relaxed),
-                        .is_small = true};
+                        .is_small = true,
+                        .is_expandable = true};  // as it came: mapped into an arena
     for_each_slab(page, [&](const Slab& slab) {
       pad_segment(segment, slab.address);
       const SizeClass& kind = kClasses[slab.size_class];

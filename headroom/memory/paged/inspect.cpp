@@ -77,7 +77,7 @@ std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address
 
 // Free pages of the stream can be put together to one block, whatever lies between them.
 Allocator::CoreAccount PagedAllocator::core_account(StreamId stream) const {
-  CoreAccount account{.is_expandable = true};
+  CoreAccount account{.is_expandable = true, .page_bytes = state_->options.page_bytes};
   for_each_free_block(state_->store, [&](const Block& block) {
     if (!block.arena->pool.is_default()) account.cached_private_bytes += block.size;
     if (block.stream != stream) {
