@@ -1,6 +1,9 @@
 // Plans: a training step's memory before the run, exact because it is the step itself on a device
 // without memory.
 //
+// Exact for a run that something watches: a Meter, a recording. Without one the threads' magazines
+// keep some small blocks back (256 KiB), which may take a slab page of 2 MiB more.
+//
 //   const Plan p = plan({.model = {.name = "gpt2"}, .batch = 16}, {.limit_bytes = 24_GiB});
 //   p.peak_reserved; p.fits; p.peak_phase;             // "backward"
 //   fit({.model = {.name = "gpt2"}}, {.limit_bytes = 24_GiB}).plan.config.batch;

@@ -111,6 +111,42 @@ TEST(Step, OnMetaMakesTheEventsOfCpuForTheTrackingNetToo) {
   }
 }
 
+// Then threads keep magazines of small blocks, and those may fill one more page.
+TEST(Step, UnwatchedItTakesAtMostASlabPageMore) {
+  for (const ModelConfig& model : kSmallModels) {
+    for (const char* optimizer : kOptimizers) {
+      const StepConfig config{.model = model, .batch = 8, .optimizer = optimizer};
+      SCOPED_TRACE(name_of(config));
+      const Plan planned = plan(config, {.steps = kSteps, .has_formulas = false});
+      TrainWorld world(Kind::kCpu);
+      world.allocator().set_limit(planned.peak_reserved + 2_MiB);
+      StepRunner runner(config, world.allocator());
+      for (int i = 0; i < kSteps; ++i) (void)runner.step();
+      EXPECT_EQ(world.peak_allocated(), planned.peak_allocated);
+      EXPECT_LE(world.peak_reserved(), planned.peak_reserved + 2_MiB);
+      EXPECT_GE(world.peak_reserved() + 2_MiB, planned.peak_reserved);
+    }
+  }
+}
+
+TEST(Step, ALimitThatAPlanCallsEnoughIsEnough) {
+  const StepConfig config{.model = {.name = "gpt2-tiny", .depth = 6, .width = 128, .seq = 64},
+                          .batch = 16};
+  const std::uint64_t need = plan(config).peak_reserved;
+  std::uint64_t least = need;
+  for (std::uint64_t limit = need - 1_MiB; limit > need / 2; limit -= 1_MiB) {
+    if (!plan(config, {.limit_bytes = limit, .has_formulas = false}).fits) break;
+    least = limit;
+  }
+  ASSERT_LT(least, need);  // pages that would be new move instead
+  TrainWorld world(Kind::kCpu);
+  const TrainEvents events(world.allocator());
+  world.allocator().set_limit(least);
+  StepRunner runner(config, world.allocator());
+  for (int i = 0; i < 4; ++i) (void)runner.step();
+  EXPECT_LE(world.peak_reserved(), least);
+}
+
 TEST(Step, LearnsWhatTheSyntheticExamplesHaveToTeach) {
   for (const StepConfig& config :
        {StepConfig{.model = {.name = "mlp", .depth = 2, .width = 32}, .batch = 32, .lr = 0.1},

@@ -163,6 +163,7 @@ void keep_phases(const std::vector<PhaseSpan>& spans, std::size_t begin, Plan& p
 
 RunNumbers quick_run(const StepConfig& config, const PlanOptions& options) {
   MetaWorld world(options);
+  const Meter meter(*world.allocator);  // what is watched keeps no small blocks back by the thread
   RunNumbers out;
   try {
     StepRunner runner(config, *world.allocator);
