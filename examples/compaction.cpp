@@ -77,7 +77,7 @@ class Program {
 }  // namespace
 
 int main() {
-  for (const char* settings : {"", "backend:paged"}) {
+  for (const char* settings : {"backend:native", "backend:paged"}) {
     Program program(settings);
     program.fill_and_free();
     program.ask();

@@ -73,7 +73,7 @@ Run train(const nn::Dataset& dataset, bool empties_cache) {
 }
 
 void show(const char* what, const Run& run, bool with_times) {
-  std::printf("  %-24s peak %s, %lld segments asked of the device",
+  std::printf("  %-24s peak %s, %lld pages asked of the device",
               what,
               format_count(run.peak).c_str(),
               static_cast<long long>(run.device_calls));

@@ -50,10 +50,10 @@ struct Need {
   [[nodiscard]] std::uint64_t transmit() const { return received; }           // H x
   [[nodiscard]] std::uint64_t detect() const { return 2 * gram + 2 * sent; }  // and a factor
   [[nodiscard]] std::uint64_t compare() const { return 2 * sent; }
-  // As the allocator takes it: whole pages of 2 MiB, and one for single numbers.
+  // As the allocator takes it: whole pages of 4 MiB, and one of 2 MiB for single numbers.
   [[nodiscard]] std::uint64_t total() const {
     const std::uint64_t most = std::max({draw(), transmit(), detect(), compare()});
-    return (persistent() + most + 2_MiB - 1) / 2_MiB * 2_MiB + 2_MiB;
+    return (persistent() + most + 4_MiB - 1) / 4_MiB * 4_MiB + 2_MiB;
   }
 
   std::uint64_t channel;

@@ -160,6 +160,7 @@ void massive_mimo() {
 }  // namespace
 
 int main() {
+  set_allocator_settings("backend:native");  // the chapter's allocator is PyTorch's
   device::registry().add(device::MetaDevice::create({.capacity_bytes = 80_GiB}));
   set_device("cpu");
   caching_allocator();

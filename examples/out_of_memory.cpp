@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 384;
 constexpr std::int64_t kBatch = 2048;
-constexpr std::uint64_t kLimit = 60_MiB;
+constexpr std::uint64_t kLimit = 48_MiB;
 
 struct Fix {
   const char* name;

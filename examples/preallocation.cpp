@@ -2,7 +2,7 @@
 //
 // Two ways: a dummy tensor, as in "How can I allocate remaining GPU memory to my PyTorch code?",
 // and reserve(), which needs no size and is given back on demand. On a device that has addresses
-// only, so that 10 GiB cost nothing; the bytes are PyTorch's.
+// only, so that 10 GiB cost nothing; the bytes are PyTorch's, from its own allocator.
 #include <cstdio>
 
 #include <headroom/memory.h>
@@ -57,6 +57,7 @@ void with_settings() {
 }  // namespace
 
 int main() {
+  set_allocator_settings("backend:native");
   device::registry().add(device::MetaDevice::create({.capacity_bytes = 12_GiB}));
   set_device("meta:0");
   with_settings();

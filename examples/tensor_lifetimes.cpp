@@ -3,7 +3,7 @@
 // When an op makes it, and when its last user has gone: the end of a scope is `del`, at once and
 // always. The first and third snippets of "Does PyTorch pre-allocate GPU memory?" (the third does
 // not multiply, and says why) and the first of "How can PyTorch effectively manage GPU memory?".
-// On a device that has addresses only, so that 4 GiB cost nothing.
+// On a device that has addresses only, so that 4 GiB cost nothing, with PyTorch's allocator.
 #include <cstdio>
 
 #include <headroom/autograd.h>
@@ -57,6 +57,7 @@ void explicit_deallocation() {
 }  // namespace
 
 int main() {
+  set_allocator_settings("backend:native");
   device::registry().add(device::MetaDevice::create({.capacity_bytes = 80_GiB}));
   set_device("meta:0");
   dynamic_allocation();
