@@ -398,6 +398,19 @@ TEST_F(PagedPages, SegmentsAreHandlesAndNothingIsSplit) {
   EXPECT_EQ(allocator.statistics().segment.all.current, 0);
 }
 
+TEST_F(PagedPages, WhereAddressesAreShortArenasAreSmallerAndLeaveSomeForOthers) {
+  device::BackendProfile profile = device::cpu_profile();
+  profile.max_reservation_bytes = 1_GiB;
+  const auto device = MetaDevice::create({.capacity_bytes = 8_GiB, .profile = profile});
+  PagedAllocator allocator(*device);
+  const DeviceAddress small = allocator.allocate(512);
+  const DeviceAddress normal = allocator.allocate(100_MiB);
+  const DeviceAddress large = allocator.allocate(128_MiB);
+  EXPECT_TRUE(worked(device->reserve_addresses(64_MiB)));
+  for (const DeviceAddress address : {small, normal, large}) allocator.free(address);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+}
+
 TEST_F(PagedPages, OptionsThatMakeNoSenseAreRefused) {
   const std::array wrong{PagedOptions{.page_bytes = 0},
                          PagedOptions{.page_bytes = 8_MiB, .large_page_bytes = 4_MiB},

@@ -173,6 +173,7 @@ class PageStore {
                                                          const PageWindow& window,
                                                          std::uint64_t best) const;
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_range();
+  [[nodiscard]] device::DeviceResult<AddressRange> reserve_slab_region();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
   void poll(StreamClock& clock) noexcept;
   void take_back_large();

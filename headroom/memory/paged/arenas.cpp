@@ -73,42 +73,58 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   return &arena;
 }
 
-// Where addresses are short, a smaller arena will do.
+// Where addresses are short, a smaller arena will do. It then takes half of what it could have: the
+// other arenas need some too, and on a processor so does everybody else in the process.
 DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
-  const std::uint64_t total = device_.properties().total_bytes;
   const std::uint64_t page = of(PageSize::kWhole).page_bytes;
   const std::uint64_t large = of(PageSize::kLarge).page_bytes;
-  const std::uint64_t least = round_up(large + total / 8, page);
-  for (std::uint64_t size = round_up(kAddressesPerDevice * total + large, page);;
-       size = round_up(size / 2, page)) {
-    size = std::max(size, least);
+  const std::uint64_t most =
+      round_up(kAddressesPerDevice * device_.properties().total_bytes + large, page);
+  const std::uint64_t least = std::min(most, 2 * large);
+  bool is_known = false;  // how much could be had
+  for (std::uint64_t size = most;; size = std::max(round_up(size / 2, page), least)) {
     const auto base = device_.reserve_addresses(size);
-    if (base) return AddressRange{.base = *base, .size = size};
-    if (size == least) return Unexpected(base.error());
+    if (!base && size == least) return Unexpected(base.error());
+    if (!base) continue;
+    const bool is_fair = is_known || size == most || size == least;
+    if (is_fair || !device_.release_addresses(*base)) {
+      return AddressRange{.base = *base, .size = size};
+    }
+    is_known = true;
   }
 }
 
 // All slab pages lie in one region, so that an address tells whether it is of a slab. Where
-// addresses are short, each stream gets fewer of them.
-DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
+// addresses are short, each stream gets fewer of them, and others are left some.
+DeviceResult<PageStore::AddressRange> PageStore::reserve_slab_region() {
   const std::uint64_t page = of(PageSize::kSlab).page_bytes;
   const device::Properties& properties = device_.properties();
-  std::uint64_t size = round_up(std::min({properties.total_bytes,
-                                          properties.max_reservation_bytes / 8 / kSlabStreams,
-                                          kMostSlabBytes}),
-                                page);
-  while (slab_region_.size == 0) {
+  const std::uint64_t most = round_up(std::min({properties.total_bytes,
+                                                properties.max_reservation_bytes / 8 / kSlabStreams,
+                                                kMostSlabBytes}),
+                                      page);
+  bool is_known = false;
+  for (std::uint64_t size = most;; size = std::max(round_down(size / 4, page), page)) {
     // A little more, to begin at a multiple of a page: devices align to less.
     const auto base = device_.reserve_addresses(kSlabStreams * size + page);
-    if (base) {
+    if (!base && size == page) return Unexpected(base.error());
+    if (!base) continue;
+    const bool is_fair = is_known || size == most || size == page;
+    if (is_fair || !device_.release_addresses(*base)) {
       slab_reservation_ = *base;
-      slab_region_ = {.base = round_up(*base, page), .size = kSlabStreams * size};
-    } else if (size == page) {
-      return Unexpected(base.error());
+      return AddressRange{.base = round_up(*base, page), .size = kSlabStreams * size};
     }
-    if (!base) size = std::max(round_down(size / 4, page), page);
+    is_known = true;
   }
-  size = slab_region_.size / kSlabStreams;
+}
+
+DeviceResult<PageStore::AddressRange> PageStore::next_slab_range() {
+  if (slab_region_.size == 0) {
+    const auto region = reserve_slab_region();
+    if (!region) return Unexpected(region.error());
+    slab_region_ = *region;
+  }
+  const std::uint64_t size = slab_region_.size / kSlabStreams;
   if (slab_arenas_ == kSlabStreams) {
     return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
                                            .call = "reserve_addresses",
