@@ -5,7 +5,6 @@
 
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/config.h"
-#include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::trace::internal {
 namespace {
@@ -22,7 +21,7 @@ Value count(std::uint64_t value) { return {static_cast<std::int64_t>(value)}; }
 
 Value settings_of(const memory::Allocator& allocator) {
   // Its own settings change no decision of PyTorch's, which is what readers of this ask about.
-  if (dynamic_cast<const memory::PagedAllocator*>(&allocator) != nullptr) {
+  if (allocator.policy() == "paged") {
     return {Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", Value{std::string("backend:paged")}}}};
   }
   const auto* caching = dynamic_cast<const memory::CachingAllocator*>(&allocator);
