@@ -53,7 +53,7 @@ DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
     }
   }
   prepare();
-  if (state_->has_unfinished_frees() && !is_capturing()) process_pending();
+  if (!state_->pending.empty() && !is_capturing()) process_pending();
   Request request = make_request(size_bytes, stream);
   if (const auto at = find_free_block(request); at != request.index->end()) [[likely]] {
     return hand_out_cached(request, at).address;

@@ -14,7 +14,7 @@ using internal::BlockPool;
 using internal::CachingState;
 
 CachingAllocator::CachingAllocator(device::Device& device, CachingOptions options)
-    : Allocator(device), state_(std::make_unique<CachingState>()) {
+    : Allocator(device), state_(std::make_unique<CachingState>(device)) {
   state_->config = std::move(options.config);
   state_->version = options.version;
   if (state_->config.max_split_bytes != AllocatorConfig::kUnlimited) {
@@ -39,7 +39,7 @@ CachingAllocator::~CachingAllocator() {
     for (Block* block : held) {
       block->is_allocated = false;
       note_free_requested(note_of(*block));
-      record_uses(*block);
+      s.pending.add(*block, [this](Block& done) { complete_free(done); });
     }
     release_everything();
   } catch (...) {  // Without host memory the device keeps what we could not give back.
@@ -87,44 +87,17 @@ void CachingAllocator::end_capture() {
 
 void CachingAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
   const std::lock_guard lock(mutex_);
-  CachingState& s = *state_;
-  for (const internal::Scope& scope : s.scopes) {
-    if (scope.id == id) {
-      throw InvalidArgument("begin_allocate_to_pool: the pool is open already; end it first");
-    }
-  }
-  auto found = s.private_pools.find(id);
-  if (found != s.private_pools.end() && found->second->use_count == 0) {
-    throw InvalidArgument(
-        "begin_allocate_to_pool: the pool was released; new_pool_id() makes another");
-  }
-  s.scopes.reserve(s.scopes.size() + 1);
-  if (found == s.private_pools.end()) {
-    auto pool = std::make_unique<internal::PrivatePool>();
-    pool->id = id;
-    pool->small.owner = pool.get();
-    pool->large.owner = pool.get();
-    s.private_pools.emplace(id, std::move(pool));
-  } else {
-    ++found->second->use_count;
-  }
-  s.scopes.push_back({.id = id, .filter = std::move(filter)});
+  state_->begin_scope(id, std::move(filter));
 }
 
 void CachingAllocator::do_end_allocate_to_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
-  if (std::erase_if(state_->scopes, [&](const internal::Scope& s) { return s.id == id; }) == 0) {
-    throw InvalidArgument("end_allocate_to_pool: the pool is not open");
-  }
+  state_->end_scope(id);
 }
 
 void CachingAllocator::do_release_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
-  const auto found = state_->private_pools.find(id);
-  if (found == state_->private_pools.end() || found->second->use_count == 0) {
-    throw InvalidArgument("release_pool: there is no such pool, or it was released before");
-  }
-  --found->second->use_count;
+  state_->release_scope(id);
 }
 
 // --- Taking memory ahead -------------------------------------------------------------------------

@@ -29,7 +29,6 @@ struct CachingState;
 struct ExpandableSegment;
 class FreeIndex;
 struct FreePosition;
-struct PendingFree;
 struct PrivatePool;
 }  // namespace internal
 
@@ -151,11 +150,7 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] static bool can_merge(const Block& block, const Block* neighbour) noexcept;
   std::uint64_t absorb(Block& block, Block& neighbour);
   void merge_neighbours(Block& block);
-  void record_uses(Block& block);
-  [[nodiscard]] device::EventId record_use(StreamId stream, bool* is_done) noexcept;
-  void settle_deferred();
   void process_pending();
-  void finish_event(const internal::PendingFree& entry);
   void wait_for_pending();
   bool wait_for_stream(StreamId stream) noexcept;
   bool release_segment(Block& block);

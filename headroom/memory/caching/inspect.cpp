@@ -5,6 +5,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/caching_state.h"
 #include "headroom/memory/pytorch_message.h"
 
@@ -16,21 +17,6 @@ using device::StatusCode;
 using internal::BlockPool;
 
 namespace {
-
-BlockState state_of(const internal::Block& block) noexcept {
-  if (!block.is_mapped) return BlockState::kUnmapped;
-  if (block.is_allocated) return BlockState::kAllocated;
-  return block.is_free() ? BlockState::kInactive : BlockState::kPendingFree;
-}
-
-BlockInfo info_of(const internal::Block& block) noexcept {
-  return {.address = block.address,
-          .size_bytes = block.size,
-          .requested_bytes = block.requested,
-          .state = state_of(block),
-          .category = block.context.category,
-          .annotation = block.context.annotation};
-}
 
 // The bytes of a free block that a flush would give back.
 std::uint64_t releasable_bytes(const internal::Block& block) noexcept {
@@ -65,9 +51,7 @@ void CachingAllocator::for_each_block(Function&& function) const {
 
 // Whether a block, an open scope or a request on its way still needs the pool.
 bool CachingAllocator::is_pool_in_use(const internal::PrivatePool& pool) const {
-  bool is_used = pool.requests > 0 || std::ranges::any_of(state_->scopes, [&](const auto& s) {
-                   return s.id == pool.id;
-                 });
+  bool is_used = pool.requests > 0 || state_->is_open(pool.id);
   state_->active.for_each([&](const Block& block) { is_used |= block.pool->owner == &pool; });
   return is_used;
 }
@@ -75,7 +59,7 @@ bool CachingAllocator::is_pool_in_use(const internal::PrivatePool& pool) const {
 std::optional<BlockInfo> CachingAllocator::find_block_locked(DeviceAddress address) const {
   const Block* block = state_->active.find(address);
   if (block == nullptr || !block->is_allocated) return std::nullopt;
-  return info_of(*block);
+  return block_info(*block);
 }
 
 Allocator::CoreAccount CachingAllocator::core_account(StreamId stream) const {
@@ -133,7 +117,7 @@ std::vector<SegmentInfo> CachingAllocator::segments_locked() const {
                         .is_expandable = head.expandable != nullptr};
     for (const Block* block = &head; block != nullptr && block->is_mapped; block = block->next) {
       segment.size_bytes += block->size;
-      segment.blocks.push_back(info_of(*block));
+      segment.blocks.push_back(block_info(*block));
     }
     segments.push_back(std::move(segment));
   });
@@ -176,7 +160,7 @@ struct Tally {
 
   void add(const internal::Block& block) {
     const auto size = static_cast<std::int64_t>(block.size);
-    const BlockState state = state_of(block);
+    const BlockState state = block_state(block);
     if (block.is_mapped) reserved += size;
     if (block.expandable == nullptr && block.prev == nullptr) ++segments;
     if (state == BlockState::kAllocated) {

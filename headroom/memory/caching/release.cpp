@@ -5,47 +5,32 @@
 
 #include "headroom/base/check.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/caching_state.h"
 
 namespace headroom::memory {
 
 using device::DeviceResult;
-using device::DeviceStatus;
-using device::EventId;
 using device::StatusCode;
 using internal::BlockPool;
-using internal::PendingFree;
-
-namespace {
-
-// The device is gone for good: whatever was to be given back or waited for counts as done.
-}  // namespace
 
 DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
   const std::lock_guard lock(mutex_);
   internal::CachingState& s = *state_;
   Block* const found = s.active.find(address);
-  if (found == nullptr || !found->is_allocated) {
-    return Unexpected(
-        DeviceStatus{.code = StatusCode::kUnknownHandle,
-                     .call = "free",
-                     .detail = device_.owns_range(address, 1)
-                                   ? "the address is not a block that is held; was it freed before?"
-                                   : "the address does not belong to this allocator's device",
-                     .found = address});
-  }
+  if (found == nullptr || !found->is_allocated) return internal::not_held(device_, address);
   Block& block = *found;
   block.index->prepare(1);
-  if (is_capturing()) s.deferred.reserve(s.deferred.size() + 1);
+  if (is_capturing()) s.pending.prepare();
   block.is_allocated = false;
   note_free_requested(note_of(block));
   if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.decrease(1);
   if (block.stream_uses.empty()) {
     complete_free(block);
   } else if (is_capturing()) {
-    s.deferred.push_back(&block);
+    s.pending.defer(block);
   } else {
-    record_uses(block);
+    s.pending.add(block, [this](Block& done) { complete_free(done); });
   }
   return {};
 }
@@ -53,16 +38,9 @@ DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
 DeviceResult<void> CachingAllocator::do_record_stream(DeviceAddress address, StreamId stream) {
   const std::lock_guard lock(mutex_);
   Block* const found = state_->active.find(address);
-  if (found == nullptr || !found->is_allocated) {
-    return Unexpected(DeviceStatus{.code = StatusCode::kUnknownHandle,
-                                   .call = "record_stream",
-                                   .detail = "the address is not a block that is held",
-                                   .found = address});
-  }
+  if (found == nullptr || !found->is_allocated) return internal::not_recordable(address);
   if (auto known = check_stream(stream); !known) return known;
-  Block& block = *found;
-  if (stream == block.stream || std::ranges::count(block.stream_uses.all(), stream) > 0) return {};
-  block.stream_uses.add(stream);
+  add_use(*found, stream);
   return {};
 }
 
@@ -150,87 +128,14 @@ void CachingAllocator::complete_free(Block& block) {
 
 // --- Blocks that other streams use ---------------------------------------------------------------
 
-// An event behind the work queued on `stream`; `*is_done` when nothing can be queued there any
-// more. kNone when the device could not record one now.
-EventId CachingAllocator::record_use(StreamId stream, bool* is_done) noexcept {
-  const auto event = device_.record_event(stream);
-  *is_done = !event && (is_gone(event.error()) || event.error() == StatusCode::kUnknownHandle);
-  return event ? *event : EventId::kNone;
-}
-
-void CachingAllocator::record_uses(Block& block) {
-  for (const StreamId stream : block.stream_uses.all()) {
-    bool is_done = false;
-    const EventId event = record_use(stream, &is_done);
-    if (is_done) continue;
-    try {
-      state_->pending[stream].push_back({.event = event, .block = &block});
-      ++block.event_count;
-    } catch (...) {  // No memory to remember the event: wait for it instead.
-      (void)wait_for_stream(stream);
-      if (event != EventId::kNone) (void)device_.release_event(event);
-    }
-  }
-  block.stream_uses.clear();
-  if (block.event_count == 0) complete_free(block);
-}
-
-void CachingAllocator::settle_deferred() {
-  while (!state_->deferred.empty()) {
-    Block& block = *state_->deferred.back();
-    state_->deferred.pop_back();
-    record_uses(block);
-  }
-}
-
-void CachingAllocator::finish_event(const PendingFree& entry) {
-  entry.block->index->prepare(1);
-  if (entry.event != EventId::kNone) (void)device_.release_event(entry.event);
-  if (--entry.block->event_count == 0) complete_free(*entry.block);
-}
-
 void CachingAllocator::process_pending() {
-  internal::CachingState& s = *state_;
-  if (!s.deferred.empty()) settle_deferred();
-  for (auto queue = s.pending.begin(); queue != s.pending.end();) {
-    std::deque<PendingFree>& entries = queue->second;
-    while (!entries.empty()) {
-      PendingFree& entry = entries.front();
-      bool is_done = false;
-      if (entry.event == EventId::kNone) entry.event = record_use(queue->first, &is_done);
-      if (!is_done && entry.event != EventId::kNone) {
-        const auto ready = device_.query_event(entry.event);
-        is_done = ready ? *ready : is_gone(ready.error());
-      }
-      if (!is_done) break;
-      finish_event(entry);
-      entries.pop_front();
-    }
-    queue = entries.empty() ? s.pending.erase(queue) : std::next(queue);
-  }
+  state_->pending.process([this](Block& block) { complete_free(block); });
 }
 
 // Completes every pending free, waiting as long as it takes. What the device fails to wait for
 // stays pending.
 void CachingAllocator::wait_for_pending() {
-  internal::CachingState& s = *state_;
-  settle_deferred();
-  for (auto queue = s.pending.begin(); queue != s.pending.end();) {
-    std::deque<PendingFree>& entries = queue->second;
-    while (!entries.empty()) {
-      PendingFree& entry = entries.front();
-      bool is_done = false;
-      if (entry.event == EventId::kNone) entry.event = record_use(queue->first, &is_done);
-      if (!is_done && entry.event != EventId::kNone) {
-        const auto waited = device_.synchronize_event(entry.event);
-        is_done = waited || is_gone(waited.error());
-      }
-      if (!is_done) break;
-      finish_event(entry);
-      entries.pop_front();
-    }
-    queue = entries.empty() ? s.pending.erase(queue) : std::next(queue);
-  }
+  state_->pending.wait([this](Block& block) { complete_free(block); });
 }
 
 // Whether all that was queued on the stream has run. Also works for a stream that has been

@@ -148,12 +148,7 @@ BlockPool& CachingAllocator::pool_to_restore(PoolId id, bool is_small) {
   internal::CachingState& s = *state_;
   if (id.is_default()) return is_small ? s.small : s.large;
   std::unique_ptr<internal::PrivatePool>& pool = s.private_pools[id];
-  if (pool == nullptr) {
-    pool = std::make_unique<internal::PrivatePool>();
-    pool->id = id;
-    pool->small.owner = pool.get();
-    pool->large.owner = pool.get();
-  }
+  if (pool == nullptr) pool = std::make_unique<internal::PrivatePool>(id);
   return is_small ? pool->small : pool->large;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +17,8 @@
 #include "headroom/memory/internal/block.h"
 #include "headroom/memory/internal/free_index.h"
 #include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/pending_frees.h"
+#include "headroom/memory/internal/pool_scopes.h"
 
 namespace headroom::memory::internal {
 
@@ -60,7 +61,14 @@ struct BlockPool {
 };
 
 struct PrivatePool {
-  PoolId id{};
+  explicit PrivatePool(PoolId pool_id) noexcept : id(pool_id) {
+    small.owner = this;
+    large.owner = this;
+  }
+  PrivatePool(const PrivatePool&) = delete;
+  PrivatePool& operator=(const PrivatePool&) = delete;
+
+  PoolId id;
   // Scopes and graphs that still need the pool; at 0 its cached memory may go.
   int use_count = 1;
   // Requests under way that may have opened the lock.
@@ -81,49 +89,27 @@ struct ExpandableSegment {
   [[nodiscard]] std::uint64_t size() const noexcept { return page_bytes * pages.size(); }
 };
 
-struct Scope {
-  PoolId id{};
-  StreamFilter filter{};
-};
+struct CachingState : PoolScopes<PrivatePool> {
+  explicit CachingState(device::Device& device) : pending(device) {}
 
-struct PendingFree {
-  device::EventId event = device::EventId::kNone;  // kNone: recording failed, to be tried again
-  Block* block = nullptr;
-};
-
-struct CachingState {
   AllocatorConfig config{};
   PyTorchVersion version{};
 
   BlockStore blocks{};
   BlockPool small{.is_small = true};
   BlockPool large{};
-  std::map<PoolId, std::unique_ptr<PrivatePool>> private_pools{};
-  std::vector<Scope> scopes{};
   int captures = 0;
 
   // Handed out, or freed and pending.
   AddressMap active{};
 
-  std::map<StreamId, std::deque<PendingFree>> pending{};
-  std::vector<Block*> deferred{};  // freed with stream uses during a capture
-  [[nodiscard]] bool has_unfinished_frees() const noexcept {
-    return !pending.empty() || !deferred.empty();
-  }
+  PendingFrees pending;
 
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments{};
   std::uint64_t segments_taken = 0;
   // What orders the blocks of the next segment among those of their size.
   [[nodiscard]] std::uint64_t next_tie() noexcept {
     return version >= kPyTorch213 ? segments_taken++ : 0;
-  }
-
-  // Where allocations on the stream go: the newest scope that wants them, or none.
-  [[nodiscard]] PrivatePool* private_pool_for(StreamId stream) const {
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      if (scope->filter(stream)) return private_pools.at(scope->id).get();
-    }
-    return nullptr;
   }
 
   // Streams the device has confirmed as its own.

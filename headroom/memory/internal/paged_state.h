@@ -15,6 +15,7 @@
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/page_store.h"
 #include "headroom/memory/internal/pending_frees.h"
+#include "headroom/memory/internal/pool_scopes.h"
 #include "headroom/memory/internal/slab_heap.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
@@ -23,14 +24,11 @@ namespace headroom::memory::internal {
 // Every growth of a private pool is one handle of its own, which is never moved, shared or cut: a
 // graph may keep its addresses, and a collective may register it.
 struct PagedPool {
-  PoolId id{};
+  explicit PagedPool(PoolId pool_id) noexcept : id(pool_id) {}
+
+  PoolId id;
   int use_count = 1;  // scopes and graphs that still need it
   std::map<StreamId, FreeBins> free{};
-};
-
-struct PagedScope {
-  PoolId id{};
-  StreamFilter filter{};
 };
 
 // The arenas of one stream; null where none was needed yet.
@@ -45,7 +43,7 @@ struct StreamArenas {
   }
 };
 
-struct PagedState final : PageHost, SlabPages {
+struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted);
 
   [[nodiscard]] std::uint64_t room_in_cushion(std::uint64_t released) const noexcept override;
@@ -73,12 +71,6 @@ struct PagedState final : PageHost, SlabPages {
     last = found != streams.end() ? &*found : &streams.emplace_back(StreamArenas{.stream = stream});
     return *last;
   }
-  [[nodiscard]] PagedPool* private_pool_for(StreamId stream) const {
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      if (scope->filter(stream)) return private_pools.at(scope->id).get();
-    }
-    return nullptr;
-  }
   // The bytes up to which pages are created freely.
   [[nodiscard]] std::uint64_t cushion_end() const noexcept;
 
@@ -97,8 +89,6 @@ struct PagedState final : PageHost, SlabPages {
   // Slab blocks that other streams use: what is known of them beyond the slab.
   AddressMap slab_uses{};
   PendingFrees pending;
-  std::map<PoolId, std::unique_ptr<PagedPool>> private_pools{};
-  std::vector<PagedScope> scopes{};
   int captures = 0;
   std::unordered_set<StreamId> known_streams{StreamId::kDefault};
 

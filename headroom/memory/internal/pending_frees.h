@@ -26,7 +26,8 @@ class PendingFrees {
   // During a capture nothing may be recorded: the block waits for settle().
   void defer(Block& block) noexcept { deferred_.push_back(&block); }
 
-  // Calls complete(block) for every free that is complete.
+  // Calls complete(block) for every free that is complete. Where that throws, having changed
+  // nothing, the block stays for the next time.
   template <class Complete>
   void add(Block& block, Complete&& complete) {
     record_uses(block);
@@ -35,9 +36,8 @@ class PendingFrees {
   template <class Complete>
   void settle(Complete&& complete) {
     while (!deferred_.empty()) {
-      Block& block = *deferred_.back();
+      add(*deferred_.back(), complete);
       deferred_.pop_back();
-      add(block, complete);
     }
   }
   template <class Complete>
@@ -90,6 +90,18 @@ class PendingFrees {
     block.stream_uses.clear();
   }
 
+  // One stream less uses the block.
+  template <class Complete>
+  static void finish(Block& block, Complete&& complete) {
+    if (--block.event_count > 0) return;
+    try {
+      complete(block);
+    } catch (...) {
+      ++block.event_count;
+      throw;
+    }
+  }
+
   template <class Complete, class HasPassed>
   void advance(Complete&& complete, HasPassed&& has_passed) {
     for (auto queue = waiting_.begin(); queue != waiting_.end();) {
@@ -100,10 +112,9 @@ class PendingFrees {
         if (use.event == device::EventId::kNone) use.event = record(queue->first, &is_done);
         if (!is_done && use.event != device::EventId::kNone) is_done = has_passed(use.event);
         if (!is_done) break;
+        finish(*use.block, complete);
         if (use.event != device::EventId::kNone) (void)device_.release_event(use.event);
-        Block& block = *use.block;
         uses.pop_front();
-        if (--block.event_count == 0) complete(block);
       }
       queue = uses.empty() ? waiting_.erase(queue) : std::next(queue);
     }

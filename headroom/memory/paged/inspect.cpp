@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "headroom/base/checked.h"
+#include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/paged_state.h"
 #include "headroom/memory/pytorch_message.h"
 
@@ -15,21 +16,6 @@ using internal::PageSlot;
 using internal::SlotRange;
 
 namespace {
-
-BlockState paged_state_of(const internal::Block& block) noexcept {
-  if (!block.is_mapped) return BlockState::kUnmapped;
-  if (block.is_allocated) return BlockState::kAllocated;
-  return block.is_free() ? BlockState::kInactive : BlockState::kPendingFree;
-}
-
-BlockInfo paged_info_of(const internal::Block& block) noexcept {
-  return {.address = block.address,
-          .size_bytes = block.size,
-          .requested_bytes = block.requested,
-          .state = paged_state_of(block),
-          .category = block.context.category,
-          .annotation = block.context.annotation};
-}
 
 // The bytes of a free block that are whole pages: those can go back, or elsewhere.
 std::uint64_t whole_page_bytes(const internal::Block& block) {
@@ -72,7 +58,7 @@ std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address
   }
   const Block* block = state_->active.find(address);
   if (block == nullptr || !block->is_allocated) return std::nullopt;
-  return paged_info_of(*block);
+  return block_info(*block);
 }
 
 // Free pages of the stream can be put together to one block, whatever lies between them.
@@ -136,7 +122,7 @@ std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
                               .is_expandable = true});
         }
         segments.back().size_bytes += block->size;
-        segments.back().blocks.push_back(paged_info_of(*block));
+        segments.back().blocks.push_back(block_info(*block));
       }
       previous = is_shown ? block : nullptr;
     }
@@ -283,7 +269,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
     if (arena.is_private()) pages += arena.size;
     if (arena.kind == internal::ArenaKind::kSlab) continue;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
-      const BlockState state = paged_state_of(*block);
+      const BlockState state = block_state(*block);
       if (state == BlockState::kAllocated) allocated += block->size;
       if (state == BlockState::kAllocated || state == BlockState::kPendingFree)
         active += block->size;

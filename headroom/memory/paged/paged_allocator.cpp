@@ -177,34 +177,13 @@ void PagedAllocator::end_capture() {
 
 void PagedAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
   const std::lock_guard lock(mutex_);
-  PagedState& s = *state_;
-  for (const internal::PagedScope& scope : s.scopes) {
-    if (scope.id == id) {
-      throw InvalidArgument("begin_allocate_to_pool: the pool is open already; end it first");
-    }
-  }
-  const auto found = s.private_pools.find(id);
-  if (found != s.private_pools.end() && found->second->use_count == 0) {
-    throw InvalidArgument(
-        "begin_allocate_to_pool: the pool was released; new_pool_id() makes another");
-  }
-  s.scopes.reserve(s.scopes.size() + 1);
-  if (found == s.private_pools.end()) {
-    auto pool = std::make_unique<internal::PagedPool>();
-    pool->id = id;
-    s.private_pools.emplace(id, std::move(pool));
-  } else {
-    ++found->second->use_count;
-  }
-  s.scopes.push_back({.id = id, .filter = std::move(filter)});
+  state_->begin_scope(id, std::move(filter));
   choose_magazines();
 }
 
 void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
-  if (std::erase_if(state_->scopes, [&](const auto& scope) { return scope.id == id; }) == 0) {
-    throw InvalidArgument("end_allocate_to_pool: the pool is not open");
-  }
+  state_->end_scope(id);
   choose_magazines();
 }
 
@@ -222,11 +201,7 @@ void PagedAllocator::release_threads() const noexcept { state_->slabs.release();
 
 void PagedAllocator::do_release_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
-  const auto found = state_->private_pools.find(id);
-  if (found == state_->private_pools.end() || found->second->use_count == 0) {
-    throw InvalidArgument("release_pool: there is no such pool, or it was released before");
-  }
-  --found->second->use_count;
+  state_->release_scope(id);
 }
 
 // --- Taking memory ahead -------------------------------------------------------------------------

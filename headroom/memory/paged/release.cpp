@@ -3,28 +3,14 @@
 #include <iterator>
 
 #include "headroom/base/checked.h"
+#include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/paged_state.h"
 
 namespace headroom::memory {
 
 using device::DeviceResult;
-using device::DeviceStatus;
-using device::StatusCode;
+using internal::not_held;
 using internal::PagedState;
-
-namespace {
-
-Unexpected<DeviceStatus> not_held(device::Device& device, DeviceAddress address) {
-  return Unexpected(
-      DeviceStatus{.code = StatusCode::kUnknownHandle,
-                   .call = "free",
-                   .detail = device.owns_range(address, 1)
-                                 ? "the address is not a block that is held; was it freed before?"
-                                 : "the address does not belong to this allocator's device",
-                   .found = address});
-}
-
-}  // namespace
 
 DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   using Freed = internal::SlabHeap::Freed;
@@ -124,16 +110,9 @@ DeviceResult<void> PagedAllocator::do_record_stream(DeviceAddress address, Strea
   const std::lock_guard lock(mutex_);
   state_->slabs.fold_own();
   Block* const found = find_held(address);
-  if (found == nullptr) {
-    return Unexpected(DeviceStatus{.code = StatusCode::kUnknownHandle,
-                                   .call = "record_stream",
-                                   .detail = "the address is not a block that is held",
-                                   .found = address});
-  }
+  if (found == nullptr) return internal::not_recordable(address);
   if (auto known = check_stream(stream); !known) return known;
-  Block& block = *found;
-  if (stream == block.stream || std::ranges::count(block.stream_uses.all(), stream) > 0) return {};
-  block.stream_uses.add(stream);
+  add_use(*found, stream);
   return {};
 }
 
@@ -227,8 +206,7 @@ bool PagedAllocator::is_pool_in_use(const internal::PagedPool& pool) const {
   const auto is_of_pool = [&](const PageArena& arena) {
     return arena.is_private() && arena.pool == pool.id;
   };
-  return std::ranges::any_of(s.store.arenas(), is_of_pool) ||
-         std::ranges::any_of(s.scopes, [&](const auto& scope) { return scope.id == pool.id; });
+  return std::ranges::any_of(s.store.arenas(), is_of_pool) || s.is_open(pool.id);
 }
 
 void PagedAllocator::trim_when_idle() {

@@ -1,0 +1,52 @@
+// What every core says of a block, and of an address that is none.
+#pragma once
+
+#include <algorithm>
+
+#include "headroom/device/device.h"
+#include "headroom/memory/internal/block.h"
+#include "headroom/memory/types.h"
+
+namespace headroom::memory::internal {
+
+[[nodiscard]] inline BlockState block_state(const Block& block) noexcept {
+  if (!block.is_mapped) return BlockState::kUnmapped;
+  if (block.is_allocated) return BlockState::kAllocated;
+  return block.is_free() ? BlockState::kInactive : BlockState::kPendingFree;
+}
+
+[[nodiscard]] inline BlockInfo block_info(const Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .state = block_state(block),
+          .category = block.context.category,
+          .annotation = block.context.annotation};
+}
+
+// A free of what is not held.
+[[nodiscard]] inline Unexpected<device::DeviceStatus> not_held(device::Device& device,
+                                                               DeviceAddress address) {
+  return Unexpected(device::DeviceStatus{
+      .code = device::StatusCode::kUnknownHandle,
+      .call = "free",
+      .detail = device.owns_range(address, 1)
+                    ? "the address is not a block that is held; was it freed before?"
+                    : "the address does not belong to this allocator's device",
+      .found = address});
+}
+
+[[nodiscard]] inline Unexpected<device::DeviceStatus> not_recordable(DeviceAddress address) {
+  return Unexpected(device::DeviceStatus{.code = device::StatusCode::kUnknownHandle,
+                                         .call = "record_stream",
+                                         .detail = "the address is not a block that is held",
+                                         .found = address});
+}
+
+// Another stream uses a held block.
+inline void add_use(Block& block, StreamId stream) {
+  if (stream == block.stream || std::ranges::count(block.stream_uses.all(), stream) > 0) return;
+  block.stream_uses.add(stream);
+}
+
+}  // namespace headroom::memory::internal
