@@ -167,4 +167,23 @@ struct SlabPage {
 };
 static_assert(kPageGranules == 32);
 
+// What a stream has; requires the lock.
+struct StreamSlabs {
+  StreamId stream = StreamId::kDefault;
+  std::array<Slab*, kSizeClasses> with_free_blocks{};
+  SlabPage* with_free_granules = nullptr;
+  SlabPage* spare = nullptr;  // one empty page may stay, so that the next block need not ask for it
+};
+
+// A block as the core sees it.
+struct SlabBlock {
+  DeviceAddress address = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t requested_bytes = 0;
+  StreamId stream = StreamId::kDefault;
+  AllocationContext context{};
+  bool is_used_elsewhere = false;
+  bool is_pending = false;
+};
+
 }  // namespace headroom::memory::internal
