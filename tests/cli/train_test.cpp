@@ -193,6 +193,22 @@ TEST(TrainCommand, RecordsWhatInfoReads) {
   fs::remove(path);
 }
 
+TEST(TrainCommand, ARecordingSaysWhichAllocatorMadeIt) {
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-train-paged.hrt";
+  const auto trained =
+      json_of({"train", "gpt2-tiny", "--steps", "3", "--record", path.string(), "--force"});
+  const ProcessResult info = headroom_with({"info", path.string(), "--json"});
+  const auto json = nlohmann::json::parse(info.out);
+  EXPECT_EQ(json["settings"], "backend:paged");
+  EXPECT_EQ(json["peak_reserved"], trained["peak_reserved"]);
+  const ProcessResult verified = headroom_with({"replay", path.string(), "--verify"});
+  EXPECT_EQ(verified.exit_code, 2);
+  EXPECT_THAT(verified.err, HasSubstr("this one is of the paged allocator"));
+  EXPECT_THAT(headroom_with({"replay", path.string(), "--policy", "pytorch"}).out,
+              HasSubstr("pytorch (default settings)"));
+  fs::remove(path);
+}
+
 // Starts and ends of the spans of one name, in microseconds.
 std::vector<std::pair<std::int64_t, std::int64_t>> spans_of(const trace::Trace& trace,
                                                             std::string_view name) {
