@@ -74,7 +74,7 @@ TEST(CudaShare, EachSeesTheOtherAndIsHeldToItsShare) {
     EXPECT_LT(number("outside"), 4_GiB) << "this process's context";
     EXPECT_EQ(number("refused"), 1U);
     EXPECT_GE(number("missing"), 600_MiB) << "beyond its share";
-    EXPECT_LE(number("missing"), 602_MiB) << "and what rounds a segment up";
+    EXPECT_LE(number("missing"), 604_MiB) << "and what rounds it up to pages";
     EXPECT_GT(number("free"), number("limit")) << "although the card has the room";
     EXPECT_THAT(answers["summary"], HasSubstr("the limit leaves"));
   }
