@@ -24,6 +24,7 @@ set(HEADROOM_MEMORY_SOURCES
   paged/inspect.cpp
   paged/paged_allocator.cpp
   paged/pages.cpp
+  paged/plan.cpp
   paged/release.cpp
   paged/stitch.cpp
   paged/windows.cpp

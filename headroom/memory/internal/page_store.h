@@ -166,6 +166,10 @@ class PageStore {
     return arena.address_of((arena.slots.size() + span - 1) / span * span);
   }
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
+  // A large page in the arena of small blocks.
+  [[nodiscard]] static bool is_out_of_place(const Page& page) noexcept {
+    return page.pages->size == PageSize::kLarge && page.home.arena->kind == ArenaKind::kNormal;
+  }
   [[nodiscard]] bool can_have(const PageArena& arena,
                               const PageSlot& slot,
                               SlotRange window) const noexcept;
@@ -179,11 +183,14 @@ class PageStore {
   void take_back_large();
   void mark_moment(StreamClock& clock);
 
+  // Plans, in paged/plan.cpp.
   void draw_plan(Plan& plan, const PageWindow& window, PageSupply supply);
   [[nodiscard]] bool may_revive(const PageArena& arena,
                                 const Page& page,
                                 PageSupply supply) const noexcept;
-  [[nodiscard]] bool may_unmap(const PageArena& arena, const PageSlot& slot) const noexcept;
+  [[nodiscard]] bool may_unmap(const PageArena& arena, const PageSlot& slot) const noexcept {
+    return !is_capturing_ && slot.idle_since <= arena.clock->done;
+  }
   [[nodiscard]] SlotRange with_whole_pages(const PageArena& arena,
                                            SlotRange touched,
                                            SlotRange vacant) const noexcept;
@@ -235,6 +242,7 @@ class PageStore {
   std::uint64_t clock_ = 0;
   std::uint64_t mark_ = 0;
   std::uint64_t stale_ = 0;
+  std::uint64_t large_in_normal_ = 0;
   bool is_capturing_ = false;
   bool is_short_ = false;  // the device had no page left
   // What the device would not take back.

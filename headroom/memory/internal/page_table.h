@@ -141,11 +141,10 @@ struct SlotRange {
 template <class Function>
 void for_each_free_page(const PageArena& arena, const Block& block, Function&& function) {
   const SlotRange whole = slots_within(arena, block.address, block.address + block.size);
-  for (std::uint64_t i = whole.first; i < whole.last;) {
-    Page& page = *arena.slots[i].page;
-    const std::uint64_t end = page.home.slot + page.pages->span;
-    if (page.home.slot == i && end <= whole.last) function(page);
-    i = end;
+  // Slot by slot, although pages span several: so the next page's place does not wait for this one.
+  for (std::uint64_t i = whole.first; i < whole.last; ++i) {
+    const PageSlot& slot = arena.slots[i];
+    if (slot.first == i && i + slot.page->pages->span <= whole.last) function(*slot.page);
   }
 }
 

@@ -234,6 +234,7 @@ std::optional<std::string> internal::PageStore::check() const {
     if (auto problem = check_arena_slots(arena)) return problem;
   }
   std::uint64_t stale = 0;
+  std::uint64_t out_of_place = 0;
   for (const PageClass& pages : classes_) {
     std::uint64_t count = 0;
     for (const Page& page : pages.all) {
@@ -241,6 +242,7 @@ std::optional<std::string> internal::PageStore::check() const {
       ++count;
       const bool is_home = page.home.arena != nullptr;
       stale += page.mapped.size() - (is_home ? 1 : 0);
+      out_of_place += is_home && is_out_of_place(page) ? 1 : 0;
       if (is_home == (std::ranges::count(pages.loose, &page) > 0)) {
         return "a page is at home and loose, or neither";
       }
@@ -248,6 +250,7 @@ std::optional<std::string> internal::PageStore::check() const {
     if (count != pages.count) return "pages are miscounted";
   }
   if (stale != stale_) return "stale mappings are miscounted";
+  if (out_of_place != large_in_normal_) return "large pages among small blocks are miscounted";
   return std::nullopt;
 }
 

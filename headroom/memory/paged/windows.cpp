@@ -104,6 +104,7 @@ std::uint64_t stuck_in_whole_pages(const PageArena& arena, const Block& block) n
 // Large pages that small blocks were put into, for want of others, and that hold nothing any more
 // are at home nowhere from now on: else small blocks would be put there again, and keep them.
 void PageStore::take_back_large() {
+  if (large_in_normal_ == 0) return;
   std::vector<Page*> leaving;
   for (PageArena& arena : arenas_) {
     if (arena.kind != ArenaKind::kNormal) continue;
@@ -200,8 +201,10 @@ std::optional<PageWindow> PageStore::best_window(const PageArena& arena,
   for (const Block* unbacked : arena.unbacked) {
     const std::optional<Run> run = run_that_starts_at(*unbacked);
     if (!run || run->end - run->begin < size_bytes) continue;
+    DeviceAddress last_begin = 0;
     const auto consider = [&](DeviceAddress begin) {
-      if (begin < run->begin || begin > run->end - size_bytes) return;
+      if (begin < run->begin || begin > run->end - size_bytes || begin == last_begin) return;
+      last_begin = begin;
       const PageWindow window{
           .begin = begin, .end = begin + size_bytes, .run_begin = run->begin, .run_end = run->end};
       if (const auto cost = window_cost(arena, window, best)) {
