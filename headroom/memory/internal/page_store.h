@@ -197,10 +197,11 @@ class PageStore {
   [[nodiscard]] std::uint64_t usual_span(const PageArena& arena) const noexcept;
   void fill_ends(Plan& plan, SlotRange& run, PageSupply supply);
   void fill_run(Plan& plan, SlotRange run, PageSupply supply);
+  [[nodiscard]] std::uint64_t fill_next(Plan& plan, SlotRange run, PageSupply supply);
   bool obtain_usual(Plan& plan, std::uint64_t slot, PageSupply supply);
   bool obtain(Plan& plan, std::uint64_t slot, PageClass& pages, PageSupply supply);
   bool create(Plan& plan, std::uint64_t slot, PageClass& pages, bool in_cushion);
-  void give_up_last(Plan& plan) noexcept;
+  void give_up_last(Plan& plan) const noexcept;
   [[nodiscard]] bool may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const;
   [[nodiscard]] Page* donor(Plan& plan, PageClass& pages, PageSupply supply);
   void sort_covers(const StreamClock& own);

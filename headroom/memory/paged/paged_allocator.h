@@ -138,6 +138,8 @@ class PagedAllocator final : public Allocator {
     [[nodiscard]] bool is_found() const noexcept { return block != nullptr; }
   };
 
+  class Stitcher;  // in paged/stitch.cpp
+
   // All of these require mutex_. Placing, in paged/allocate.cpp:
   [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
   void prepare();

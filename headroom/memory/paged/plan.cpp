@@ -97,31 +97,33 @@ void PageStore::fill_ends(Plan& plan, SlotRange& run, PageSupply supply) {
   if (run.size() > 0 && run.last % span != 0) fill(--run.last);
 }
 
-// Large blocks want large pages; others get them only where nothing else is left, since a small
-// block in a large page keeps it from moving.
 void PageStore::fill_run(Plan& plan, SlotRange run, PageSupply supply) {
-  const bool is_slab = plan.arena->kind == ArenaKind::kSlab;
-  PageClass& usual = of(is_slab ? PageSize::kSlab : PageSize::kWhole);
-  PageClass& large = of(PageSize::kLarge);
   while (run.first < run.last) {
-    const std::uint64_t slot = run.first;
-    const bool wants_large = plan.arena->kind == ArenaKind::kLarge && run.last - slot >= large.span;
-    const bool may_break = supply.breaks_large && !is_slab && has_room(plan, slot, large.span);
-    if (wants_large && obtain(plan, slot, large, supply)) {
-      run.first += large.span;
-    } else if (obtain_usual(plan, slot, supply)) {
-      run.first += usual.span;
-    } else if (may_break && obtain(plan, slot, large, supply)) {
-      run.first += large.span;
-    } else if (wants_large && supply.creates && create(plan, slot, large, /*in_cushion=*/false)) {
-      run.first += large.span;
-    } else if (supply.creates && create(plan, slot, usual, /*in_cushion=*/false)) {
-      run.first += usual.span;
-    } else {
+    const std::uint64_t slots = fill_next(plan, run, supply);
+    if (slots == 0) {
       plan.missing += run.size();
       return;
     }
+    run.first += slots;
   }
+}
+
+// A page at the first slot of a run: how many slots it takes, or 0 where there is none. Large
+// blocks want large pages; others get them only where nothing else is left, since a small block in
+// a large page keeps it from moving.
+std::uint64_t PageStore::fill_next(Plan& plan, SlotRange run, PageSupply supply) {
+  const std::uint64_t slot = run.first;
+  const bool is_slab = plan.arena->kind == ArenaKind::kSlab;
+  PageClass& usual = of(is_slab ? PageSize::kSlab : PageSize::kWhole);
+  PageClass& large = of(PageSize::kLarge);
+  const bool wants_large = plan.arena->kind == ArenaKind::kLarge && run.last - slot >= large.span;
+  if (wants_large && obtain(plan, slot, large, supply)) return large.span;
+  if (obtain_usual(plan, slot, supply)) return usual.span;
+  const bool may_break = supply.breaks_large && !is_slab && has_room(plan, slot, large.span);
+  if (may_break && obtain(plan, slot, large, supply)) return large.span;
+  if (!supply.creates) return 0;
+  if (wants_large && create(plan, slot, large, /*in_cushion=*/false)) return large.span;
+  return create(plan, slot, usual, /*in_cushion=*/false) ? usual.span : 0;
 }
 
 // A whole page, or two halves.
@@ -159,7 +161,7 @@ bool PageStore::create(Plan& plan, std::uint64_t slot, PageClass& pages, bool in
   return true;
 }
 
-void PageStore::give_up_last(Plan& plan) noexcept {
+void PageStore::give_up_last(Plan& plan) const noexcept {
   const Need need = plan.needs.back();
   plan.needs.pop_back();
   if (need.page == nullptr) {

@@ -85,72 +85,100 @@ device::DeviceResult<PagedAllocator::PageArena*> PagedAllocator::arena_for(
   return arena;
 }
 
-PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool in_cushion) {
-  PagedState& s = *state_;
-  using internal::ArenaKind;
-  const auto own_arena = arena_for(request.stream, request.kind);
-  if (!own_arena) {
-    return {.status = own_arena.error(), .has_failed = !internal::is_shortage(own_arena.error())};
+// One request, and where its pages may come from: within the cushion, or past it.
+class PagedAllocator::Stitcher {
+ public:
+  Stitcher(PagedAllocator& allocator, const Request& request, PageArena& own, bool in_cushion)
+      : allocator_(allocator),
+        store_(allocator.state_->store),
+        request_(request),
+        own_(own),
+        in_cushion_(in_cushion) {
+    using internal::ArenaKind;
+    // Where blocks may go that find no room in their own arena; slabs keep to theirs.
+    if (request.kind == ArenaKind::kSlab) return;
+    other_ = allocator.state_->arenas_of(request.stream)
+                 .of(request.kind == ArenaKind::kLarge ? ArenaKind::kNormal : ArenaKind::kLarge);
   }
-  PageArena& own = **own_arena;
-  // Where blocks may go that find no room in their own arena; slabs keep to theirs.
-  PageArena* other = nullptr;
-  if (request.kind != ArenaKind::kSlab) {
-    other = s.arenas_of(request.stream)
-                .of(request.kind == ArenaKind::kLarge ? ArenaKind::kNormal : ArenaKind::kLarge);
-  }
-  if (s.store.stale_slots() > kMostStale) s.store.retire(kMostStale / 2);
-  s.store.begin_search();
 
-  std::optional<PageWindow> own_window;  // as of one search, for several attempts
-  std::uint64_t own_window_of = 0;
-  Place failed;
-  std::uint64_t missing = 0;
-  const auto attempt = [&](PageArena& arena, PageSupply supply) -> Place {
-    const bool is_known = &arena == &own && own_window_of == s.store.search_number();
-    const auto window = is_known ? own_window : s.store.best_window(arena, request.rounded);
-    if (&arena == &own) {
-      own_window = window;
-      own_window_of = s.store.search_number();
+  // The rungs. Past the cushion, pages are created only for what moving leaves open.
+  Place run() {
+    constexpr PageSupply kOwn{.moves_own = true};
+    constexpr PageSupply kAll{.moves_own = true, .moves_others = true};
+    constexpr PageSupply kAny{.moves_own = true, .moves_others = true, .breaks_large = true};
+    store_.begin_search();
+    Place found;
+    if (in_cushion_) found = create();
+    if (!found.is_found()) found = allocator_.overflow(request_, other_, /*may_waste=*/false);
+    if (!found.is_found() && in_cushion_) found = attempt(own_, kOwn);
+    if (!found.is_found()) found = attempt(own_, in_cushion_ ? kAll : kAny);
+    if (!found.is_found() && missing_ > 0 && store_.make_room(own_, missing_, in_cushion_)) {
+      found = attempt(own_, kAll);
     }
+    if (!found.is_found()) {
+      store_.begin_search();
+      found = attempt(own_, kAny);
+    }
+    if (!found.is_found()) found = allocator_.overflow(request_, other_, /*may_waste=*/true);
+    if (!found.is_found() && other_ != nullptr) found = attempt(*other_, kAny);
+    return found.is_found() ? found : failed_;
+  }
+
+ private:
+  // Within the cushion. Where halves are wanted, free whole pages become halves.
+  Place create() {
+    constexpr PageSupply kCreate{};
+    const Place found = attempt(own_, kCreate);
+    if (found.is_found() || !store_.wants_halves()) return found;
+    if (!store_.make_room(own_, missing_, /*in_cushion=*/true)) return found;
+    return attempt(own_, kCreate);
+  }
+
+  Place attempt(PageArena& arena, PageSupply supply) {
+    const std::optional<PageWindow> window = window_in(arena);
     if (!window) return {};
     supply.creates_in_cushion = true;
-    supply.creates = !in_cushion;
-    const Backed backed = s.store.back(arena, *window, supply);
-    missing = backed.missing_bytes;
+    supply.creates = !in_cushion_;
+    const Backed backed = store_.back(arena, *window, supply);
+    missing_ = backed.missing_bytes;
     if (backed.outcome == Backing::kDone) return {.block = backed.block, .at = window->begin};
-    if (backed.outcome == Backing::kDeviceFailed && !internal::is_shortage(backed.status)) {
-      failed = {.status = backed.status, .has_failed = true};
+    if (backed.outcome == Backing::kDeviceFailed) {
+      if (!internal::is_shortage(backed.status)) {
+        failed_ = {.status = backed.status, .has_failed = true};
+      }
+      store_.begin_search();
     }
-    if (backed.outcome == Backing::kDeviceFailed) s.store.begin_search();
     return {};
-  };
+  }
 
-  constexpr PageSupply kCreate{};
-  constexpr PageSupply kOwn{.moves_own = true};
-  constexpr PageSupply kAll{.moves_own = true, .moves_others = true};
-  constexpr PageSupply kAny{.moves_own = true, .moves_others = true, .breaks_large = true};
-  // Past the cushion, pages are created only for what moving leaves open.
-  Place found;
-  if (in_cushion) found = attempt(own, kCreate);
-  // Where halves are wanted, free whole pages become halves.
-  if (!found.is_found() && in_cushion && s.store.wants_halves() &&
-      s.store.make_room(own, missing, /*in_cushion=*/true)) {
-    found = attempt(own, kCreate);
+  // Of the own arena it is looked for once a search, for several attempts.
+  std::optional<PageWindow> window_in(const PageArena& arena) {
+    if (&arena != &own_) return store_.best_window(arena, request_.rounded);
+    if (own_window_of_ != store_.search_number()) {
+      own_window_ = store_.best_window(arena, request_.rounded);
+      own_window_of_ = store_.search_number();
+    }
+    return own_window_;
   }
-  if (!found.is_found()) found = overflow(request, other, /*may_waste=*/false);
-  if (!found.is_found() && in_cushion) found = attempt(own, kOwn);
-  if (!found.is_found()) found = attempt(own, in_cushion ? kAll : kAny);
-  if (!found.is_found() && missing > 0 && s.store.make_room(own, missing, in_cushion)) {
-    found = attempt(own, kAll);
-  }
-  if (!found.is_found()) {
-    s.store.begin_search();
-    found = attempt(own, kAny);
-  }
-  if (!found.is_found()) found = overflow(request, other, /*may_waste=*/true);
-  if (!found.is_found() && other != nullptr) found = attempt(*other, kAny);
-  return found.is_found() ? found : failed;
+
+  PagedAllocator& allocator_;
+  internal::PageStore& store_;
+  const Request& request_;
+  PageArena& own_;
+  PageArena* other_ = nullptr;
+  bool in_cushion_;
+  Place failed_{};
+  std::uint64_t missing_ = 0;
+  std::optional<PageWindow> own_window_{};
+  std::uint64_t own_window_of_ = 0;
+};
+
+PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool in_cushion) {
+  const auto own = arena_for(request.stream, request.kind);
+  if (!own) return {.status = own.error(), .has_failed = !internal::is_shortage(own.error())};
+  internal::PageStore& store = state_->store;
+  if (store.stale_slots() > kMostStale) store.retire(kMostStale / 2);
+  return Stitcher(*this, request, **own, in_cushion).run();
 }
 
 // A hole of the other arena. A small block in a large page keeps it from moving, so at first only
