@@ -44,7 +44,7 @@ struct IdlePolicy {
 
 // Pages are rounded up to the device's granularity, large ones to whole small ones.
 struct PagedOptions {
-  std::uint64_t page_bytes = 4_MiB;         // physical handles behind blocks, ...
+  std::uint64_t page_bytes = 4_MiB;         // physical handles behind blocks, halves of it too, ...
   std::uint64_t large_page_bytes = 32_MiB;  // ... and behind blocks of at least
   std::uint64_t large_from_bytes = 128_MiB;
   // New pages are created freely while reserved is at most the peak of live bytes, times one plus
