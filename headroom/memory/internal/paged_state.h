@@ -94,10 +94,8 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
 
   std::uint64_t searched_bytes = 0;  // what the search under way is for
   std::uint64_t peak_live = 0;       // as far as a search has seen it
-  std::uint64_t searched = 0;
-  bool nobreak = false;
-  std::uint64_t peak_needed = 0;  // most bytes of pages that held something, likewise
-  std::uint64_t unsettled = 0;    // pages created because free ones could not be moved just then
+  std::uint64_t peak_needed = 0;     // most bytes of pages that held something, likewise
+  std::uint64_t unsettled = 0;       // pages created because free ones could not be moved just then
   std::chrono::steady_clock::time_point last_growth{};
 };
 
