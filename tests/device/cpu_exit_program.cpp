@@ -118,6 +118,9 @@ void exit_from_a_task() {
 // The child ends with the parent's devices in its statics and the parent's exit hook installed.
 void fork_and_end_both() {
   destroy_the_device_in_a_static_destructor();
+  // A thread that is still starting may hold a lock of a sanitizer's, which the child would wait
+  // for.
+  while (!is_task_running) std::this_thread::yield();
   const pid_t child = fork();
   if (child == 0) std::exit(0);
   int status = 0;

@@ -13,6 +13,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/device/fault_device.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
@@ -409,6 +410,28 @@ TEST_F(PagedPages, WhereAddressesAreShortArenasAreSmallerAndLeaveSomeForOthers) 
   EXPECT_TRUE(worked(device->reserve_addresses(64_MiB)));
   for (const DeviceAddress address : {small, normal, large}) allocator.free(address);
   EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+}
+
+// An arena that was made while addresses were short is no reason to refuse for ever.
+TEST_F(PagedPages, WhereAddressesWereShortForAWhileALargerArenaIsMadeLater) {
+  device::FaultDevice faulty(*device_);
+  PagedAllocator allocator(faulty, kExact);
+  faulty.fail_at(Call::kReserveAddresses, 1, device::StatusCode::kOutOfAddressSpace, 8);
+  const DeviceAddress first = allocator.allocate(8_MiB);
+  const DeviceAddress second = allocator.allocate(12_MiB);
+  faulty.clear();
+  allocator.free(first);
+  complete(StreamId::kDefault);
+  const auto large = allocator.try_allocate(3_GiB);
+  ASSERT_TRUE(large.has_value());
+  EXPECT_EQ(static_cast<std::uint64_t>(allocator.statistics().reserved_bytes.all.current),
+            3_GiB + 12_MiB)
+      << "the pages that were free are part of it";
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  allocator.free(second);
+  allocator.free(*large);
+  complete(StreamId::kDefault);
+  EXPECT_EQ(allocator.empty_cache(), 3_GiB + 12_MiB);
 }
 
 TEST_F(PagedPages, OptionsThatMakeNoSenseAreRefused) {

@@ -44,6 +44,8 @@ class PageStore {
   // The arena of a stream and kind, with its addresses reserved; made when first asked for. Slab
   // arenas are parts of one region.
   device::DeviceResult<PageArena*> arena_of(StreamId stream, ArenaKind kind);
+  // One to take the place of an arena that was made while addresses were short.
+  device::DeviceResult<PageArena*> larger_arena(const PageArena& arena);
   struct AddressRange {
     DeviceAddress base = 0;
     std::uint64_t size = 0;
@@ -176,7 +178,12 @@ class PageStore {
   [[nodiscard]] std::optional<std::uint64_t> window_cost(const PageArena& arena,
                                                          const PageWindow& window,
                                                          std::uint64_t best) const;
-  [[nodiscard]] device::DeviceResult<AddressRange> reserve_range();
+  [[nodiscard]] device::DeviceResult<PageArena*> add_arena(StreamId stream,
+                                                           ArenaKind kind,
+                                                           std::uint64_t least_bytes);
+  // Of one arena.
+  [[nodiscard]] std::uint64_t most_addresses() const noexcept;
+  [[nodiscard]] device::DeviceResult<AddressRange> reserve_range(std::uint64_t least_bytes);
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_slab_region();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
   void poll(StreamClock& clock) noexcept;

@@ -51,9 +51,29 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   for (PageArena& arena : arenas_) {
     if (arena.kind == kind && arena.clock->stream == stream) return &arena;
   }
+  const std::uint64_t least = 2 * of(PageSize::kLarge).page_bytes;
+  return add_arena(stream, kind, least);
+}
+
+// Its blocks stay where they are, and its free pages are as good as any.
+DeviceResult<PageArena*> PageStore::larger_arena(const PageArena& arena) {
+  HEADROOM_ASSERT(arena.kind == ArenaKind::kNormal || arena.kind == ArenaKind::kLarge,
+                  "slabs and private pools have arenas of one size");
+  if (arena.size >= most_addresses()) {
+    return Unexpected(device::DeviceStatus{.code = device::StatusCode::kOutOfAddressSpace,
+                                           .call = "reserve_addresses",
+                                           .detail = "the arena is as large as any",
+                                           .found = arena.size});
+  }
+  return add_arena(arena.stream(), arena.kind, arena.size + of(PageSize::kWhole).page_bytes);
+}
+
+DeviceResult<PageArena*> PageStore::add_arena(StreamId stream,
+                                              ArenaKind kind,
+                                              std::uint64_t least_bytes) {
   StreamClock& clock = clock_of(stream);
   blocks_.prepare(1);
-  const auto range = kind == ArenaKind::kSlab ? next_slab_range() : reserve_range();
+  const auto range = kind == ArenaKind::kSlab ? next_slab_range() : reserve_range(least_bytes);
   if (!range) return Unexpected(range.error());
   PageArena& arena = arenas_.emplace_back();
   arena.kind = kind;
@@ -73,14 +93,18 @@ DeviceResult<PageArena*> PageStore::arena_of(StreamId stream, ArenaKind kind) {
   return &arena;
 }
 
+std::uint64_t PageStore::most_addresses() const noexcept {
+  return round_up(
+      kAddressesPerDevice * device_.properties().total_bytes + of(PageSize::kLarge).page_bytes,
+      of(PageSize::kWhole).page_bytes);
+}
+
 // Where addresses are short, a smaller arena will do. It then takes half of what it could have: the
 // other arenas need some too, and on a processor so does everybody else in the process.
-DeviceResult<PageStore::AddressRange> PageStore::reserve_range() {
+DeviceResult<PageStore::AddressRange> PageStore::reserve_range(std::uint64_t least_bytes) {
   const std::uint64_t page = of(PageSize::kWhole).page_bytes;
-  const std::uint64_t large = of(PageSize::kLarge).page_bytes;
-  const std::uint64_t most =
-      round_up(kAddressesPerDevice * device_.properties().total_bytes + large, page);
-  const std::uint64_t least = std::min(most, 2 * large);
+  const std::uint64_t most = most_addresses();
+  const std::uint64_t least = std::min(most, least_bytes);
   bool is_known = false;  // how much could be had
   for (std::uint64_t size = most;; size = std::max(round_up(size / 2, page), least)) {
     const auto base = device_.reserve_addresses(size);

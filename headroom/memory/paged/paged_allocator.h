@@ -164,6 +164,7 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] Place overflow(const Request& request, PageArena* other, bool may_waste);
   [[nodiscard]] device::DeviceResult<PageArena*> arena_for(StreamId stream,
                                                            internal::ArenaKind kind);
+  [[nodiscard]] PageArena* larger_arena(PageArena& own, const Request& request);
   [[nodiscard]] DeviceAddress take_slab_page(StreamId stream);
   void give_slab_page(DeviceAddress page) noexcept;
   void note_search(std::uint64_t rounded);

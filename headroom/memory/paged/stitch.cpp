@@ -178,7 +178,22 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
   if (!own) return {.status = own.error(), .has_failed = !internal::is_shortage(own.error())};
   internal::PageStore& store = state_->store;
   if (store.stale_slots() > kMostStale) store.retire(kMostStale / 2);
-  return Stitcher(*this, request, **own, in_cushion).run();
+  const Place found = Stitcher(*this, request, **own, in_cushion).run();
+  if (found.is_found() || found.has_failed || in_cushion) return found;
+  PageArena* const larger = larger_arena(**own, request);
+  return larger == nullptr ? found : Stitcher(*this, request, *larger, in_cushion).run();
+}
+
+// Where no window is long enough, the arena may be one that was made while addresses were short.
+PagedAllocator::PageArena* PagedAllocator::larger_arena(PageArena& own, const Request& request) {
+  internal::PageStore& store = state_->store;
+  if (own.kind == internal::ArenaKind::kSlab) return nullptr;
+  store.begin_search();
+  if (store.best_window(own, request.rounded)) return nullptr;
+  const auto larger = store.larger_arena(own);
+  if (!larger) return nullptr;
+  state_->arenas_of(request.stream).of(own.kind) = *larger;
+  return *larger;
 }
 
 // A hole of the other arena. A small block in a large page keeps it from moving, so at first only
