@@ -201,7 +201,11 @@ class Case {
        int threads,
        const AllocBenchOptions& options,
        const Contenders& contenders)
-      : name_(workload.name), threads_(threads), rounds_(options.rounds), field_(contenders) {
+      : name_(workload.name),
+        threads_(threads),
+        rounds_(options.rounds),
+        is_churn_(workload.live > 0),
+        field_(contenders) {
     const auto pairs = std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(static_cast<double>(options.pairs) * workload.share));
     for (int t = 0; t < threads; ++t) {
@@ -210,6 +214,7 @@ class Case {
     const Amount wanted{.pairs = pairs,
                         .live = live_that_fit(workload, threads, contenders.room_bytes)};
     for (const auto& subject : field_.subjects) {
+      subject->begin_case();
       amounts_.push_back(affordable(*subject, steps_, wanted, options.round_ms));
     }
   }
@@ -233,6 +238,9 @@ class Case {
                                 .pair_ns = spread_of(samples[s]),
                                 .to_baseline = spread_of(ratios[s]),
                                 .pairs = amounts_[s].pairs});
+      if (is_churn_) {
+        result.results[s].reserved_over_live = field_.subjects[s]->reserved_over_live();
+      }
     }
     return result;
   }
@@ -253,6 +261,7 @@ class Case {
   std::string name_;
   int threads_;
   int rounds_;
+  bool is_churn_;
   const Contenders& field_;
   std::vector<std::vector<Step>> steps_{};
   std::vector<Amount> amounts_{};

@@ -19,6 +19,8 @@ struct AllocResult {
   std::uint64_t pairs = 0;  // of each thread, in each round: as many as its time allowed
   // Of several threads: pairs a second over those of one thread; none where one was not measured.
   std::optional<double> scaling{};
+  // In churn, of those that say: the most that was reserved over the most that was live.
+  std::optional<double> reserved_over_live{};
 };
 
 struct AllocCase {

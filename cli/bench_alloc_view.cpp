@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +11,18 @@
 #include "cli/json_values.h"
 
 namespace headroom::cli {
+namespace {
+
+std::string share_text(const std::optional<double>& share) {
+  return share ? fmt::format("{:.2f}", *share) : "";
+}
+
+bool has_reserved(const AllocCase& entry) {
+  return std::ranges::any_of(
+      entry.results, [](const auto& result) { return result.reserved_over_live.has_value(); });
+}
+
+}  // namespace
 
 std::string alloc_bench_json(const AllocBench& bench) {
   nlohmann::json cases = nlohmann::json::array();
@@ -17,6 +33,7 @@ std::string alloc_bench_json(const AllocBench& bench) {
                          {"pair_ns", spread_json(result.pair_ns)},
                          {"ratio", spread_json(result.to_baseline)},
                          {"scaling", value_json(result.scaling)},
+                         {"reserved_over_live", value_json(result.reserved_over_live)},
                          {"pairs", result.pairs}});
     }
     cases.push_back({{"case", entry.name}, {"threads", entry.threads}, {"results", results}});
@@ -35,7 +52,8 @@ std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
   std::string text = fmt::format(
       "Nanoseconds for a pair of allocate and free on {}: median (lowest to highest) of the\n"
       "rounds, each the quickest of three turns; threads together. Ratios are over {}, round by\n"
-      "round; scaling is pairs a second over one thread's.\n",
+      "round; scaling is pairs a second over one thread's, reserved the most taken from the\n"
+      "device over the most that was live.\n",
       bench.device,
       bench.baseline);
   for (const AllocCase& entry : bench.cases) {
@@ -45,13 +63,15 @@ std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
          {.title = "ns a pair", .align = report::Align::kRight},
          {.title = "spread", .align = report::Align::kRight},
          {.title = "ratio", .align = report::Align::kRight},
+         {.title = has_reserved(entry) ? "reserved" : "", .align = report::Align::kRight},
          {.title = entry.threads == 1 ? "" : "scaling", .align = report::Align::kRight}});
     for (const AllocResult& result : entry.results) {
       table.add_row({result.allocator,
                      fmt::format("{:.0f}", result.pair_ns.median),
                      fmt::format("{:.0f} to {:.0f}", result.pair_ns.low, result.pair_ns.high),
                      fmt::format("{:.2f}", result.to_baseline.median),
-                     result.scaling ? fmt::format("{:.2f}", *result.scaling) : ""});
+                     share_text(result.reserved_over_live),
+                     share_text(result.scaling)});
     }
     text += "\n" + table.render(context.out);
   }

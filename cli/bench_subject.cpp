@@ -1,5 +1,6 @@
 #include "cli/bench_subject.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <utility>
@@ -54,35 +55,46 @@ class Mimalloc final : public Subject {
   void (*free_)(void*) = nullptr;
 };
 
-class Caching final : public Subject {
+// One of ours. Calls go to the allocator itself, as a program's do.
+template <class Allocator>
+class Ours : public Subject {
+ public:
+  template <class... Options>
+  explicit Ours(Device& device, Options... options) : allocator_(device, options...) {}
+
+  std::uint64_t allocate(std::uint64_t size_bytes) final { return allocator_.allocate(size_bytes); }
+  void free(std::uint64_t address) final { allocator_.free(address); }
+  void begin_case() final {
+    allocator_.empty_cache();
+    allocator_.reset_peak_statistics();
+  }
+  [[nodiscard]] std::optional<double> reserved_over_live() const final {
+    const memory::Statistics stats = allocator_.statistics();
+    return static_cast<double>(stats.reserved_bytes.all.peak) /
+           static_cast<double>(stats.live_bytes.peak);
+  }
+
+ private:
+  Allocator allocator_;
+};
+
+class Caching final : public Ours<memory::CachingAllocator> {
  public:
   Caching(Device& device, bool expandable)
-      : is_expandable_(expandable),
-        allocator_(device, {.config = {.expandable_segments = expandable}}) {}
+      : Ours(device, memory::CachingOptions{.config = {.expandable_segments = expandable}}),
+        is_expandable_(expandable) {}
   [[nodiscard]] std::string name() const override {
     return is_expandable_ ? "headroom caching, expandable" : "headroom caching";
   }
-  std::uint64_t allocate(std::uint64_t size_bytes) override {
-    return allocator_.allocate(size_bytes);
-  }
-  void free(std::uint64_t address) override { allocator_.free(address); }
 
  private:
   bool is_expandable_;
-  memory::CachingAllocator allocator_;
 };
 
-class Paged final : public Subject {
+class Paged final : public Ours<memory::PagedAllocator> {
  public:
-  explicit Paged(Device& device) : allocator_(device) {}
+  using Ours::Ours;
   [[nodiscard]] std::string name() const override { return "headroom paged"; }
-  std::uint64_t allocate(std::uint64_t size_bytes) override {
-    return allocator_.allocate(size_bytes);
-  }
-  void free(std::uint64_t address) override { allocator_.free(address); }
-
- private:
-  memory::PagedAllocator allocator_;
 };
 
 // Every block a segment of the device: on a GPU, what cudaMalloc and cudaFree do.
@@ -122,7 +134,9 @@ Device& find_device(std::string_view name, std::unique_ptr<Device>& own) {
   const auto id = device::parse_device_id(name);
   if (!id) throw UsageError(id.error());
   if (id->kind == DeviceKind::kMeta) {
-    own = device::MetaDevice::create({.capacity_bytes = 4_TiB});
+    own = device::MetaDevice::create({.capacity_bytes = 4_TiB, .clock = [] {
+                                        return std::chrono::steady_clock::now().time_since_epoch();
+                                      }});
     return *own;
   }
   const auto found = device::registry().find(*id);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,11 @@ class Subject {
   virtual void enter_thread() {}
   virtual std::uint64_t allocate(std::uint64_t size_bytes) = 0;
   virtual void free(std::uint64_t address) = 0;
+
+  // Gives back what it keeps, and looks at peaks from here on.
+  virtual void begin_case() {}
+  // The most it took from the device over the most that was live; nothing where it cannot tell.
+  [[nodiscard]] virtual std::optional<double> reserved_over_live() const { return std::nullopt; }
 };
 
 struct Contenders {

@@ -310,6 +310,10 @@ DeviceResult<std::vector<MemoryLevel>> Device::measure() noexcept {
   return perform<std::vector<MemoryLevel>>(Call::kMeasure, 1, [&] { return do_measure(); });
 }
 
+std::chrono::nanoseconds Device::now() const noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
 void Device::block_allocated(DeviceAddress address,
                              std::uint64_t size_bytes,
                              StreamId stream) noexcept {

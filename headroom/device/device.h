@@ -22,6 +22,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -185,6 +186,10 @@ class Device {
   DeviceResult<std::vector<ProcessMemory>> processes() noexcept;
   // The hierarchy with each level's measured speed; takes about a second.
   DeviceResult<std::vector<MemoryLevel>> measure() noexcept;
+
+  // A clock that does not go back, for what takes how long. It stands still where nothing takes
+  // time, on a meta device.
+  [[nodiscard]] virtual std::chrono::nanoseconds now() const noexcept;
 
   // True when [address, address + size) is live memory of this device; never in a forked child.
   [[nodiscard]] virtual bool owns_range(DeviceAddress address,

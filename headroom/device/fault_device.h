@@ -13,6 +13,7 @@
 // device's own.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,6 +50,7 @@ class FaultDevice final : public Device {
   // Calls that were made to fail.
   [[nodiscard]] std::uint64_t failed() const noexcept;
 
+  [[nodiscard]] std::chrono::nanoseconds now() const noexcept override { return inner_.now(); }
   [[nodiscard]] bool owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept override;
 
  protected:

@@ -17,8 +17,13 @@ using internal::quoted;
 constexpr const char* kChoiceVariable = "HEADROOM_ALLOC_CONF";
 constexpr std::string_view kPagedBackend = "paged";
 constexpr std::string_view kNativeBackend = "native";
-constexpr std::array<std::string_view, 6> kPagedKeys{
-    "page_mb", "large_page_mb", "large_from_mb", "cushion", "cushion_mb", "magazines"};
+constexpr std::array<std::string_view, 7> kPagedKeys{"page_mb",
+                                                     "large_page_mb",
+                                                     "large_from_mb",
+                                                     "cushion",
+                                                     "widest_cushion",
+                                                     "cushion_mb",
+                                                     "magazines"};
 constexpr std::uint64_t kMostMebibytes = 1 << 20;  // 1 TiB
 
 std::string_view without_spaces(std::string_view text) {
@@ -73,7 +78,7 @@ Refusal read_mebibytes(const SettingText& setting, std::uint64_t least, std::uin
 
 Refusal read_cushion(const SettingText& setting, double& out) {
   const auto share = internal::read_real(setting.value);
-  if (!share || *share < 0 || *share > 10) return refusal(setting, "a fraction from 0 to 10");
+  if (!share || *share < 0 || *share > 1) return refusal(setting, "a fraction from 0 to 1");
   out = *share;
   return std::nullopt;
 }
@@ -98,6 +103,9 @@ Refusal apply_paged(const SettingText& setting, PagedOptions& out) {
   if (setting.key == "large_page_mb") return read_mebibytes(setting, 1, out.large_page_bytes);
   if (setting.key == "large_from_mb") return read_mebibytes(setting, 1, out.large_from_bytes);
   if (setting.key == "cushion") return read_cushion(setting, out.cushion_fraction);
+  if (setting.key == "widest_cushion") {
+    return read_cushion(setting, out.widest_cushion_fraction);
+  }
   if (setting.key == "cushion_mb") return read_mebibytes(setting, 0, out.cushion_bytes);
   if (setting.key == "magazines") return read_magazines(setting, out.uses_magazines);
   return "paged has no setting " + quoted(setting.key) + "; there are " + paged_keys();
@@ -110,6 +118,13 @@ Result<PagedOptions, std::string> read_paged(const std::vector<SettingText>& set
       return Unexpected(std::string(at->key) + " is there twice");
     }
     if (Refusal complaint = apply_paged(*at, out)) return Unexpected(*std::move(complaint));
+  }
+  const auto is_given = [&](std::string_view key) {
+    return std::ranges::find(settings, key, &SettingText::key) != settings.end();
+  };
+  // A cushion that somebody chose stays as it is.
+  if (is_given("cushion") && !is_given("widest_cushion")) {
+    out.widest_cushion_fraction = out.cushion_fraction;
   }
   if (out.large_page_bytes < out.page_bytes) {
     return Unexpected("large_page_mb: " + format_bytes(out.large_page_bytes) +

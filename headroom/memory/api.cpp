@@ -23,12 +23,6 @@ using memory::AllocatorChoice;
 using memory::CachingAllocator;
 using memory::PagedOptions;
 
-bool are_same(const PagedOptions& a, const PagedOptions& b) {
-  return a.page_bytes == b.page_bytes && a.large_page_bytes == b.large_page_bytes &&
-         a.large_from_bytes == b.large_from_bytes && a.cushion_fraction == b.cushion_fraction &&
-         a.cushion_bytes == b.cushion_bytes && a.uses_magazines == b.uses_magazines;
-}
-
 // The allocators of this process, one per device that was asked for.
 class Allocators {
  public:
@@ -89,7 +83,7 @@ class Allocators {
           ", and the backend is chosen before the first allocation, or with HEADROOM_ALLOC_CONF=" +
           (wanted.paged ? "backend:paged" : "backend:native"));
     }
-    if (now.paged && !are_same(*now.paged, *wanted.paged)) {
+    if (now.paged && *now.paged != *wanted.paged) {
       throw InvalidArgument(
           "set_allocator_settings: a paged allocator keeps the settings it was made with; set "
           "them before the first allocation");

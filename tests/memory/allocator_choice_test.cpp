@@ -61,9 +61,13 @@ TEST(AllocatorChoice, PagedHasSettingsOfItsOwnAndTheCommonOnes) {
   EXPECT_EQ(choice.paged->large_page_bytes, 64_MiB);
   EXPECT_EQ(choice.paged->large_from_bytes, 512_MiB);
   EXPECT_EQ(choice.paged->cushion_fraction, 0.01);
+  EXPECT_EQ(choice.paged->widest_cushion_fraction, 0.01) << "what somebody chose stays";
   EXPECT_EQ(choice.paged->cushion_bytes, 0U);
   EXPECT_FALSE(choice.paged->uses_magazines);
   EXPECT_EQ(choice.config.memory_fraction, 0.5);
+  const PagedOptions wide = parse_paged_options("widest_cushion=0.3,cushion=0.05").value();
+  EXPECT_EQ(wide.cushion_fraction, 0.05);
+  EXPECT_EQ(wide.widest_cushion_fraction, 0.3);
 }
 
 TEST(AllocatorChoice, WhatIsWrongIsNamed) {
@@ -72,6 +76,7 @@ TEST(AllocatorChoice, WhatIsWrongIsNamed) {
       {"backend:paged,max_split_size_mb:64", "paged has no setting 'max_split_size_mb'"},
       {"backend:paged,per_process_memory_fraction:2", "per_process_memory_fraction"},
       {"backend:paged,cushion:a", "cushion: found 'a'"},
+      {"widest_cushion:2", "widest_cushion: found '2', allowed is a fraction from 0 to 1"},
       {"page_mb:2,max_split_size_mb:64", "paged has no setting 'max_split_size_mb'"},
       {"max_splat:1", "max_splat"}};
   for (const auto& [text, part] : cases) {

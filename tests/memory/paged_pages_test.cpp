@@ -439,7 +439,8 @@ TEST_F(PagedPages, OptionsThatMakeNoSenseAreRefused) {
                          PagedOptions{.page_bytes = 8_MiB, .large_page_bytes = 4_MiB},
                          PagedOptions{.large_page_bytes = device::kAbsurdSize},
                          PagedOptions{.cushion_fraction = -0.1},
-                         PagedOptions{.cushion_fraction = 1.5}};
+                         PagedOptions{.cushion_fraction = 1.5},
+                         PagedOptions{.widest_cushion_fraction = 2}};
   for (const PagedOptions& options : wrong) EXPECT_THROW(start(options), InvalidArgument);
 }
 

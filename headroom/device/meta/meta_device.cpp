@@ -224,6 +224,10 @@ void MetaDevice::set_watch(CallWatch* watch) noexcept {
   state_->watch = watch;
 }
 
+std::chrono::nanoseconds MetaDevice::now() const noexcept {
+  return state_->options.clock ? state_->options.clock() : std::chrono::nanoseconds{0};
+}
+
 bool MetaDevice::owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept {
   if (is_forked()) return false;  // some thread of the parent may have held the lock
   const std::lock_guard lock(state_->mutex);

@@ -13,7 +13,9 @@
 // streams keep their names.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +53,9 @@ struct MetaOptions {
   BackendProfile profile{};
   EventCompletion events = EventCompletion::kAtOnce;
   AddressOrder addresses = AddressOrder::kDescending;
+  // What now() answers. Without one time stands still, and whatever happens depends on nothing but
+  // the calls.
+  std::function<std::chrono::nanoseconds()> clock{};
 };
 
 // What exists on a device in the middle of a history.
@@ -131,6 +136,7 @@ class MetaDevice final : public Device {
   // What exists now, in order of address.
   [[nodiscard]] MetaState state() const;
 
+  [[nodiscard]] std::chrono::nanoseconds now() const noexcept override;
   [[nodiscard]] bool owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept override;
 
   // A sentence about the first broken invariant, or nothing.

@@ -11,6 +11,7 @@
 
 #include "headroom/memory/internal/address_map.h"
 #include "headroom/memory/internal/block.h"
+#include "headroom/memory/internal/cushion.h"
 #include "headroom/memory/internal/free_bins.h"
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/page_store.h"
@@ -96,7 +97,8 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   std::uint64_t peak_live = 0;       // as far as a search has seen it
   std::uint64_t peak_needed = 0;     // most bytes of pages that held something, likewise
   std::uint64_t unsettled = 0;       // pages created because free ones could not be moved just then
-  std::chrono::steady_clock::time_point last_growth{};
+  Cushion cushion;
+  std::chrono::nanoseconds last_growth{};  // on the device's clock
 };
 
 }  // namespace headroom::memory::internal

@@ -17,19 +17,19 @@ PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedO
       tracks_blocks(device.tracks_blocks()),
       store(device, blocks, *this),
       slabs(device, allocator.mutex_, *this),
-      pending(device) {
+      pending(device),
+      cushion(wanted.cushion_fraction, wanted.widest_cushion_fraction),
+      last_growth(device.now()) {
   const std::uint64_t granularity = device.properties().granularity_bytes;
   options.page_bytes = round_up(options.page_bytes, granularity);
   options.large_page_bytes = round_up(options.large_page_bytes, options.page_bytes);
   store.set_page_sizes(options.page_bytes,
                        options.large_page_bytes,
                        round_up(internal::kSlabPageBytes, granularity));
-  last_growth = std::chrono::steady_clock::now();
 }
 
 std::uint64_t PagedState::cushion_end() const noexcept {
-  return static_cast<std::uint64_t>(static_cast<double>(peak_live) *
-                                    (1.0 + options.cushion_fraction)) +
+  return static_cast<std::uint64_t>(static_cast<double>(peak_live) * (1.0 + cushion.fraction())) +
          options.cushion_bytes;
 }
 
@@ -114,9 +114,10 @@ void check_options(const device::Device& device, const PagedOptions& options) {
   if (options.large_page_bytes >= device::kAbsurdSize) {
     throw InvalidArgument("PagedAllocator: a page must be smaller than 1 EiB");
   }
-  if (!(options.cushion_fraction >= 0 && options.cushion_fraction <= 1)) {
+  for (const double share : {options.cushion_fraction, options.widest_cushion_fraction}) {
+    if (share >= 0 && share <= 1) continue;
     throw InvalidArgument("PagedAllocator: the cushion must be a share from 0 to 1, not " +
-                          std::to_string(options.cushion_fraction));
+                          std::to_string(share));
   }
 }
 

@@ -40,6 +40,8 @@ struct SlabBlock;
 struct IdlePolicy {
   std::chrono::milliseconds after{5000};
   std::uint64_t keep_bytes = 2_GiB;
+
+  friend bool operator==(const IdlePolicy&, const IdlePolicy&) = default;
 };
 
 // Pages are rounded up to the device's granularity, large ones to whole small ones.
@@ -50,9 +52,14 @@ struct PagedOptions {
   // New pages are created freely while reserved is at most the peak of live bytes, times one plus
   // the fraction, plus the bytes; past that, free pages are moved first.
   double cushion_fraction = 0.022;
+  // Where moving takes an eighth of the time, the fraction doubles, up to this; not under a limit,
+  // nor where the device's clock stands still. Not above the fraction: it stays as it is.
+  double widest_cushion_fraction = 0.15;
   std::uint64_t cushion_bytes = 4_MiB;
   bool uses_magazines = true;  // the per-thread caches of small blocks
   std::optional<IdlePolicy> idle{};
+
+  friend bool operator==(const PagedOptions&, const PagedOptions&) = default;
 };
 
 // reserved <= live_pages + slab_residue + cushion + unsettled.

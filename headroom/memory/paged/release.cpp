@@ -177,6 +177,10 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
     s.store.release_free(keep_bytes == 0 ? UINT64_MAX : excess + s.options.page_bytes - 1);
     s.store.retire(UINT64_MAX);
   }
+  if (keep_bytes == 0) {
+    s.cushion.reset();
+    note_growth();
+  }
   return before - reserved_bytes();
 }
 
@@ -212,7 +216,7 @@ bool PagedAllocator::is_pool_in_use(const internal::PagedPool& pool) const {
 void PagedAllocator::trim_when_idle() {
   PagedState& s = *state_;
   if (!s.options.idle || s.captures > 0) return;
-  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds now = device_.now();
   if (now - s.last_growth < s.options.idle->after) return;
   s.last_growth = now;
   release_cached(s.options.idle->keep_bytes);

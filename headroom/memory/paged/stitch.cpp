@@ -39,7 +39,6 @@ void PagedAllocator::note_search(std::uint64_t rounded) {
   const auto peak = static_cast<std::uint64_t>(stats_.live_bytes.peak);
   s.peak_live = std::max({s.peak_live, peak, live + rounded});
   s.searched_bytes = rounded;
-  s.last_growth = std::chrono::steady_clock::now();
 }
 
 // A request that failed takes nothing, and what never lived is no peak.
@@ -64,10 +63,16 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
   // Slabs must not be emptied while they ask for a page.
   if (request.kind != internal::ArenaKind::kSlab) trim_when_idle();
   note_search(request.rounded);
-  state_->store.begin_request();
+  PagedState& s = *state_;
+  s.store.begin_request();
+  const std::uint64_t reserved_before = reserved_bytes();
+  s.last_growth = device_.now();
   Place found = stitch_within(request, /*in_cushion=*/true);
-  if (found.is_found() || found.has_failed) return found;
-  return stitch_within(request, /*in_cushion=*/false);
+  if (!found.is_found() && !found.has_failed) found = stitch_within(request, /*in_cushion=*/false);
+  // Under a limit pages are placed the same way each time, however long it takes: a plan holds.
+  const bool has_grown = reserved_bytes() > reserved_before;
+  if (!has_grown && !limit_is_set()) s.cushion.note_moves(s.last_growth, device_.now());
+  return found;
 }
 
 device::DeviceResult<PagedAllocator::PageArena*> PagedAllocator::arena_for(

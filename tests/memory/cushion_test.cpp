@@ -1,0 +1,119 @@
+// How wide the cushion gets, by a clock that the test moves.
+#include "headroom/memory/internal/cushion.h"
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/paged/paged_allocator.h"
+
+namespace headroom::memory {
+namespace {
+
+using internal::Cushion;
+using namespace std::chrono_literals;
+
+// Moves of a millisecond, one after another, each so long after the one before.
+void move_pages(Cushion& cushion, int times, std::chrono::nanoseconds every) {
+  static constexpr std::chrono::nanoseconds kStart = 1h;
+  for (int i = 0; i < times; ++i) cushion.note_moves(kStart + i * every, kStart + i * every + 1ms);
+}
+
+TEST(Cushion, StaysWhereMovesAreASmallPartOfTheTime) {
+  Cushion cushion(0.02, 0.15);
+  move_pages(cushion, 1000, 10ms);
+  EXPECT_EQ(cushion.fraction(), 0.02);
+}
+
+TEST(Cushion, DoublesUpToTheWidestWhereMovesAreMoreThanAnEighthOfIt) {
+  Cushion cushion(0.02, 0.15);
+  move_pages(cushion, 9, 7ms);
+  EXPECT_EQ(cushion.fraction(), 0.02) << "too little to tell";
+  cushion.reset();
+  move_pages(cushion, 10, 7ms);
+  EXPECT_EQ(cushion.fraction(), 0.04);
+  move_pages(cushion, 10, 7ms);
+  EXPECT_EQ(cushion.fraction(), 0.08);
+  move_pages(cushion, 1000, 7ms);
+  EXPECT_EQ(cushion.fraction(), 0.15);
+  cushion.reset();
+  EXPECT_EQ(cushion.fraction(), 0.02);
+}
+
+TEST(Cushion, OfNothingWidensToo) {
+  Cushion cushion(0, 0.15);
+  move_pages(cushion, 10, 1ms);
+  EXPECT_GT(cushion.fraction(), 0);
+}
+
+TEST(Cushion, KeepsItsWidthWhereTimeStandsStillOrNothingWiderIsAllowed) {
+  Cushion still(0.02, 0.15);
+  for (int i = 0; i < 1000; ++i) still.note_moves(0ns, 0ns);
+  EXPECT_EQ(still.fraction(), 0.02);
+  Cushion fixed(0.2, 0.15);
+  move_pages(fixed, 1000, 1ms);
+  EXPECT_EQ(fixed.fraction(), 0.2);
+}
+
+// Random blocks that are replaced one by one, on a device where every look at the clock is so much
+// later than the last: nothing else takes time there.
+class WidthUnderChurn : public ::testing::Test {
+ protected:
+  // Reserved over live, at their peaks.
+  double churn(PagedAllocator& allocator) {
+    std::mt19937_64 random(7);
+    std::vector<DeviceAddress> held(60);
+    for (int i = 0; i < 3000; ++i) {
+      DeviceAddress& place = held[random() % held.size()];
+      if (place != 0) allocator.free(place);
+      place = allocator.allocate(1_MiB + random() % 63_MiB);
+    }
+    const Statistics stats = allocator.statistics();
+    EXPECT_TRUE(allocator.bound().holds());
+    for (const DeviceAddress address : held) allocator.free(address);
+    EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+    return static_cast<double>(stats.reserved_bytes.all.peak) /
+           static_cast<double>(stats.live_bytes.peak);
+  }
+  std::chrono::nanoseconds look() {
+    now_ += step_;
+    return now_;
+  }
+
+  std::chrono::nanoseconds now_{};
+  std::chrono::nanoseconds step_ = 1ms;
+  std::unique_ptr<device::MetaDevice> device_ =
+      device::MetaDevice::create({.capacity_bytes = 64_GiB, .clock = [this] { return look(); }});
+};
+
+TEST_F(WidthUnderChurn, FollowsTheTimeThatMovesTake) {
+  PagedAllocator allocator(*device_);
+  const double wide = churn(allocator);
+  EXPECT_GT(wide, 1.1);
+  EXPECT_LT(wide, 1.16);
+}
+
+TEST_F(WidthUnderChurn, IsWhatItWasOnceTheCacheWasGivenBack) {
+  PagedAllocator allocator(*device_);
+  (void)churn(allocator);
+  allocator.empty_cache();
+  allocator.reset_peak_statistics();
+  step_ = 0ns;
+  EXPECT_LT(churn(allocator), 1.04);
+}
+
+TEST_F(WidthUnderChurn, StaysNarrowWhereAskedToOrUnderALimit) {
+  PagedAllocator fixed(*device_, {.widest_cushion_fraction = 0});
+  EXPECT_LT(churn(fixed), 1.04);
+  PagedAllocator limited(*device_);
+  limited.set_limit(32_GiB);
+  EXPECT_LT(churn(limited), 1.04);
+}
+
+}  // namespace
+}  // namespace headroom::memory
