@@ -178,6 +178,17 @@ double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Am
   return elapsed.count() / static_cast<double>(steps.size() * amount.pairs);
 }
 
+// Alone, for as long as a round may take: an allocator may learn what it is asked for.
+void warm_up(Subject& subject,
+             const std::vector<std::vector<Step>>& steps,
+             Amount amount,
+             std::uint64_t round_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(round_ms);
+  do {
+    (void)measure(subject, steps, amount);
+  } while (Clock::now() < end);
+}
+
 // Tried twice with a few pairs, so that what the first has to fetch does not count, then as many
 // as the time allows: a call of the driver takes as long as a thousand of a cache.
 Amount affordable(Subject& subject,
@@ -216,6 +227,7 @@ class Case {
     for (const auto& subject : field_.subjects) {
       subject->begin_case();
       amounts_.push_back(affordable(*subject, steps_, wanted, options.round_ms));
+      warm_up(*subject, steps_, amounts_.back(), options.round_ms);
     }
   }
 
@@ -224,7 +236,6 @@ class Case {
     const std::size_t count = field_.subjects.size();
     std::vector<std::vector<double>> samples(count);
     std::vector<std::vector<double>> ratios(count);
-    (void)round();  // warms up
     for (int i = 0; i < rounds_; ++i) {
       const std::vector<double> now = round();
       for (std::size_t s = 0; s < count; ++s) {

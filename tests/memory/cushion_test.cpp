@@ -18,36 +18,61 @@ namespace {
 using internal::Cushion;
 using namespace std::chrono_literals;
 
-// Moves of a millisecond, one after another, each so long after the one before.
-void move_pages(Cushion& cushion, int times, std::chrono::nanoseconds every) {
-  static constexpr std::chrono::nanoseconds kStart = 1h;
-  for (int i = 0; i < times; ++i) cushion.note_moves(kStart + i * every, kStart + i * every + 1ms);
-}
+// A program whose requests move pages for a millisecond each, one every so often.
+class Moves {
+ public:
+  explicit Moves(Cushion& cushion) : cushion_(cushion) {}
+  void make(int times, std::chrono::nanoseconds every) {
+    for (int i = 0; i < times; ++i, now_ += every) cushion_.note_moves(now_, now_ + 1ms);
+  }
+
+ private:
+  Cushion& cushion_;
+  std::chrono::nanoseconds now_ = 1h;
+};
 
 TEST(Cushion, StaysWhereMovesAreASmallPartOfTheTime) {
   Cushion cushion(0.02, 0.15);
-  move_pages(cushion, 1000, 10ms);
+  Moves(cushion).make(1000, 20ms);
   EXPECT_EQ(cushion.fraction(), 0.02);
 }
 
-TEST(Cushion, DoublesUpToTheWidestWhereMovesAreMoreThanAnEighthOfIt) {
+TEST(Cushion, DoublesUpToTheWidestWhereMovesAreMoreThanASixteenthOfIt) {
   Cushion cushion(0.02, 0.15);
-  move_pages(cushion, 9, 7ms);
-  EXPECT_EQ(cushion.fraction(), 0.02) << "too little to tell";
-  cushion.reset();
-  move_pages(cushion, 10, 7ms);
+  Moves moves(cushion);
+  moves.make(63, 12ms);
+  EXPECT_EQ(cushion.fraction(), 0.02) << "too few to tell";
+  moves.make(1, 12ms);
   EXPECT_EQ(cushion.fraction(), 0.04);
-  move_pages(cushion, 10, 7ms);
+  moves.make(64, 12ms);
   EXPECT_EQ(cushion.fraction(), 0.08);
-  move_pages(cushion, 1000, 7ms);
+  moves.make(1000, 12ms);
   EXPECT_EQ(cushion.fraction(), 0.15);
   cushion.reset();
   EXPECT_EQ(cushion.fraction(), 0.02);
 }
 
+TEST(Cushion, IsWideAtOnceWhereThereIsLittleElse) {
+  Cushion cushion(0.02, 0.5);
+  Moves moves(cushion);
+  moves.make(100, 1ms);
+  EXPECT_NEAR(cushion.fraction(), 16 * 0.02, 1e-12);
+}
+
+TEST(Cushion, DoesNotJudgeByAMomentOrByAPause) {
+  Cushion cushion(0.02, 0.15);
+  Moves moves(cushion);
+  moves.make(90, 1ms);
+  EXPECT_EQ(cushion.fraction(), 0.02) << "not a tenth of a second yet";
+  moves.make(1, 10s);
+  moves.make(8, 1ms);
+  moves.make(1, 1ms);
+  EXPECT_EQ(cushion.fraction(), 0.02) << "the pause is time too";
+}
+
 TEST(Cushion, OfNothingWidensToo) {
   Cushion cushion(0, 0.15);
-  move_pages(cushion, 10, 1ms);
+  Moves(cushion).make(100, 1ms);
   EXPECT_GT(cushion.fraction(), 0);
 }
 
@@ -56,7 +81,7 @@ TEST(Cushion, KeepsItsWidthWhereTimeStandsStillOrNothingWiderIsAllowed) {
   for (int i = 0; i < 1000; ++i) still.note_moves(0ns, 0ns);
   EXPECT_EQ(still.fraction(), 0.02);
   Cushion fixed(0.2, 0.15);
-  move_pages(fixed, 1000, 1ms);
+  Moves(fixed).make(1000, 1ms);
   EXPECT_EQ(fixed.fraction(), 0.2);
 }
 

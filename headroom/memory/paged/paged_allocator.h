@@ -52,8 +52,8 @@ struct PagedOptions {
   // New pages are created freely while reserved is at most the peak of live bytes, times one plus
   // the fraction, plus the bytes; past that, free pages are moved first.
   double cushion_fraction = 0.022;
-  // Where moving takes an eighth of the time, the fraction doubles, up to this; not under a limit,
-  // nor where the device's clock stands still. Not above the fraction: it stays as it is.
+  // Where moving takes a sixteenth of the time, the fraction grows, up to this; not under a limit,
+  // nor where the device's clock stands still.
   double widest_cushion_fraction = 0.15;
   std::uint64_t cushion_bytes = 4_MiB;
   bool uses_magazines = true;  // the per-thread caches of small blocks
