@@ -119,6 +119,10 @@ class Segments final : public Subject {
   Device& device_;
 };
 
+std::chrono::nanoseconds machine_clock() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
 void add_host_contenders(Contenders& contenders) {
   contenders.subjects.push_back(std::make_unique<Malloc>());
   if (auto mimalloc = Mimalloc::open()) {
@@ -134,9 +138,7 @@ Device& find_device(std::string_view name, std::unique_ptr<Device>& own) {
   const auto id = device::parse_device_id(name);
   if (!id) throw UsageError(id.error());
   if (id->kind == DeviceKind::kMeta) {
-    own = device::MetaDevice::create({.capacity_bytes = 4_TiB, .clock = [] {
-                                        return std::chrono::steady_clock::now().time_since_epoch();
-                                      }});
+    own = device::MetaDevice::create({.capacity_bytes = 4_TiB, .clock = machine_clock});
     return *own;
   }
   const auto found = device::registry().find(*id);

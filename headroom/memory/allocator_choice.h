@@ -44,9 +44,9 @@ struct AllocatorChoice {
 
 // The settings of a PagedAllocator alone, each `key:value` or `key=value`:
 //   page_mb, large_page_mb, large_from_mb   the sizes of PagedOptions, in MiB
-//   cushion, cushion_mb                     a fraction of the peak, and MiB; a cushion that is
-//   given widest_cushion                          does not widen, unless up to this magazines 0 or
-//   1
+//   cushion, cushion_mb                     a fraction of the peak, and MiB
+//   widest_cushion                          what it may widen to; without, a given one stays
+//   magazines                               0 or 1
 [[nodiscard]] Result<PagedOptions, std::string> parse_paged_options(std::string_view text);
 
 // HEADROOM_ALLOC_CONF by the rules above; else PyTorch's variables as config_from_environment()
