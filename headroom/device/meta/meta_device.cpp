@@ -206,7 +206,7 @@ std::optional<std::string> MetaDevice::State::broken_invariant() const {
   return std::nullopt;
 }
 
-std::unique_ptr<MetaDevice> MetaDevice::create(MetaOptions options) {
+std::unique_ptr<MetaDevice> MetaDevice::create(const MetaOptions& options) {
   check_options(options);
   return std::unique_ptr<MetaDevice>(
       new MetaDevice(make_properties(options), std::make_unique<State>(options)));

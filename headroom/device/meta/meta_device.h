@@ -107,7 +107,7 @@ class MetaDevice final : public Device {
  public:
   // Throws InvalidArgument for a capacity of zero or of 1 EiB and above, for a granularity or
   // alignment that is not a power of two of 512 at least, and for a negative index.
-  [[nodiscard]] static std::unique_ptr<MetaDevice> create(MetaOptions options = {});
+  [[nodiscard]] static std::unique_ptr<MetaDevice> create(const MetaOptions& options = {});
   ~MetaDevice() override;
 
   [[nodiscard]] const BackendProfile& profile() const noexcept;
