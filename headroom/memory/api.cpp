@@ -21,7 +21,6 @@ using device::DeviceKind;
 using memory::Allocator;
 using memory::AllocatorChoice;
 using memory::CachingAllocator;
-using memory::PagedOptions;
 
 // The allocators of this process, one per device that was asked for.
 class Allocators {

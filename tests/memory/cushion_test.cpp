@@ -2,7 +2,8 @@
 #include "headroom/memory/internal/cushion.h"
 
 #include <chrono>
-#include <cstdint>
+#include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
