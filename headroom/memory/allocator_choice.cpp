@@ -12,7 +12,7 @@
 namespace headroom::memory {
 namespace {
 
-using internal::quoted;
+using internal::in_quotes;
 
 constexpr const char* kChoiceVariable = "HEADROOM_ALLOC_CONF";
 constexpr std::string_view kPagedBackend = "paged";
@@ -59,7 +59,7 @@ std::vector<SettingText> split_settings(std::string_view text) {
 }
 
 std::string refusal(const SettingText& setting, std::string_view allowed) {
-  return std::string(setting.key) + ": found " + quoted(setting.value) + ", allowed is " +
+  return std::string(setting.key) + ": found " + in_quotes(setting.value) + ", allowed is " +
          std::string(allowed);
 }
 
@@ -108,7 +108,7 @@ Refusal apply_paged(const SettingText& setting, PagedOptions& out) {
   }
   if (setting.key == "cushion_mb") return read_mebibytes(setting, 0, out.cushion_bytes);
   if (setting.key == "magazines") return read_magazines(setting, out.uses_magazines);
-  return "paged has no setting " + quoted(setting.key) + "; there are " + paged_keys();
+  return "paged has no setting " + in_quotes(setting.key) + "; there are " + paged_keys();
 }
 
 Result<PagedOptions, std::string> read_paged(const std::vector<SettingText>& settings,

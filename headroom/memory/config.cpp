@@ -19,7 +19,7 @@ using internal::ConfigEntry;
 using internal::ConfigKey;
 using internal::ConfigPair;
 using internal::NumberFault;
-using internal::quoted;
+using internal::in_quotes;
 
 // Nothing, or why the text cannot be taken.
 using Complaint = std::optional<std::string>;
@@ -138,7 +138,7 @@ class Interpreter {
                      entry);
     }
     return "Expected 'True' or 'False' at index " + number(entry.value_index) +
-           " in ConfigTokenizer but got " + quoted(entry.value);
+           " in ConfigTokenizer but got " + in_quotes(entry.value);
   }
 
   // Reads a whole number of `text`, which belongs to `entry`.
@@ -377,12 +377,12 @@ class Interpreter {
   static std::string refuse(const ConfigEntry& entry,
                             std::string_view text,
                             std::string_view allowed) {
-    return std::string(entry.info->name) + ": found " + quoted(text) + ", allowed is " +
+    return std::string(entry.info->name) + ": found " + in_quotes(text) + ", allowed is " +
            std::string(allowed);
   }
 
   static std::string found(const std::string& words, std::string_view text) {
-    return words + " (found " + quoted(text) + ")";
+    return words + " (found " + in_quotes(text) + ")";
   }
   static std::string pytorch(const std::string& words, const ConfigEntry& entry) {
     return found(words, entry.value);
@@ -392,14 +392,14 @@ class Interpreter {
                                   const ConfigEntry& entry,
                                   std::string_view text,
                                   NumberFault fault) {
-    return std::string(function) + ": " + std::string(entry.info->name) + ": " + quoted(text) +
+    return std::string(function) + ": " + std::string(entry.info->name) + ": " + in_quotes(text) +
            (fault == NumberFault::kOutOfRange ? " is out of range" : " is not a number");
   }
 
   void warn(std::string message) { warnings_.push_back(std::move(message)); }
 
   void warn_read_as(const ConfigEntry& entry, std::string_view text, const std::string& value) {
-    warn(std::string(entry.info->name) + ": PyTorch reads " + quoted(text) + " as " + value);
+    warn(std::string(entry.info->name) + ": PyTorch reads " + in_quotes(text) + " as " + value);
   }
 
   // What is well formed, yet does nothing.

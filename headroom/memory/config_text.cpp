@@ -160,7 +160,7 @@ Result<PyTorchVersion, std::string> parse_pytorch_version(std::string_view text)
   PyTorchVersion version;
   const char* end = text.data() + text.size();
   const auto complain = [&] {
-    return Unexpected(internal::quoted(text) +
+    return Unexpected(internal::in_quotes(text) +
                       " is not a PyTorch version; write for example 2.11 or 2.11.0+cu130");
   };
   // from_chars takes a sign; a version has none.

@@ -151,10 +151,10 @@ std::string unknown_key(std::string_view name, const ParseOptions& options) {
     return "Unrecognized key '" + std::string(name) + "' in Accelerator allocator config.";
   }
   if (const ConfigKeyInfo* later = find_key(name)) {
-    return "unknown key " + quoted(name) + ": PyTorch knows it from " + to_string(later->since) +
+    return "unknown key " + in_quotes(name) + ": PyTorch knows it from " + to_string(later->since) +
            " on, and these settings are read as " + to_string(version) + "'s";
   }
-  const std::string message = "unknown key " + quoted(name);
+  const std::string message = "unknown key " + in_quotes(name);
   if (const ConfigKeyInfo* nearest = nearest_key(name, version)) {
     return message + "; did you mean '" + std::string(nearest->name) + "'?";
   }
@@ -247,7 +247,7 @@ class StrictReader {
   }
 
   [[nodiscard]] std::string found() const {
-    return at_ < tokens_.size() ? quoted(tokens_[at_]) : "the end of the text";
+    return at_ < tokens_.size() ? in_quotes(tokens_[at_]) : "the end of the text";
   }
   std::nullopt_t fail(std::string message) { return say(std::move(message)), std::nullopt; }
   bool say(std::string message) {
@@ -323,7 +323,7 @@ class PyTorchReader {
       return say("Error parsing CachingAllocator settings, expected " + std::string(expected));
     }
     if (token != expected) {
-      warnings_.push_back(std::string(name_) + ": found " + quoted(token) + " where '" +
+      warnings_.push_back(std::string(name_) + ": found " + in_quotes(token) + " where '" +
                           std::string(expected) + "' belongs; PyTorch does not look");
     }
     return ++at_, true;
@@ -350,7 +350,7 @@ class PyTorchReader {
 
 }  // namespace
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   std::string out = "'";
   for (const char c : text.substr(0, kLongest)) {

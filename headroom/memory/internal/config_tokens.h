@@ -64,7 +64,7 @@ struct ConfigEntry {
 }
 
 // Text from outside, fit for a message: in quotes, short, what is not ASCII replaced.
-[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] std::string in_quotes(std::string_view text);
 
 // What was read, up to the first error of syntax. Faults of the entries themselves come before that
 // error, as they do in PyTorch, which reads and applies in one go.

@@ -321,7 +321,7 @@ class HeaderParser {
   SafetensorsHeader out_{};
 };
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string out = "\"";
   for (const char c : text) {
@@ -345,7 +345,7 @@ std::string entry_text(const SafetensorsEntry& entry) {
   for (const std::int64_t size : entry.shape) {
     shape += (shape.empty() ? "" : ",") + std::to_string(size);
   }
-  return quoted(entry.name) + ":{\"dtype\":\"" + std::string(format_name(entry.dtype)) +
+  return json_string(entry.name) + ":{\"dtype\":\"" + std::string(format_name(entry.dtype)) +
          "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(entry.offset) + "," +
          std::to_string(entry.offset + entry.size_bytes) + "]}";
 }
@@ -364,7 +364,7 @@ std::string header_text(const SafetensorsHeader& header) {
   if (!header.metadata.empty()) {
     json += "\"__metadata__\":{";
     for (const auto& [key, value] : header.metadata) {
-      json += (json.back() == '{' ? "" : ",") + quoted(key) + ":" + quoted(value);
+      json += (json.back() == '{' ? "" : ",") + json_string(key) + ":" + json_string(value);
     }
     json += "}";
   }
