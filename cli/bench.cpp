@@ -29,6 +29,7 @@ struct BenchQuestion {
   std::string what = "alloc";
   std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
   int rounds = 7;
+  std::string filter{};
   AllocBenchOptions alloc{};
   DeviceBenchOptions calls{};
   OpsBenchOptions ops{};
@@ -64,7 +65,14 @@ ExitCode run_alloc(const BenchQuestion& question,
   const Contenders contenders = find_contenders(question.device.empty() ? "meta" : question.device);
   AllocBenchOptions options = question.alloc;
   options.rounds = question.rounds;
+  options.filter = question.filter;
   const AllocBench bench = bench_alloc(options, contenders, progress);
+  if (bench.cases.empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no case has '{}' in its name; there are hot (512B, 4KiB, 64KiB, 64MiB) and "
+        "churn (small, large, mixed)",
+        options.filter));
+  }
   context.print(context.is_json ? alloc_bench_json(bench) : draw_alloc_bench(bench, context));
   return ExitCode::kDone;
 }
@@ -93,6 +101,7 @@ ExitCode run_ops(const BenchQuestion& question, const Context& context, const Pr
   check_is_cpu(question);
   OpsBenchOptions options = question.ops;
   options.rounds = question.rounds;
+  options.filter = question.filter;
   const OpsBench bench = bench_ops(options, progress);
   if (bench.is_empty()) {
     throw UsageError(fmt::format(
@@ -181,7 +190,9 @@ RunFunction add_bench(CLI::App& app) {
          },
          "ops: bytes of an operand, well above the cache (64MiB)")
       ->type_name("SIZE");
-  app.add_option("--filter", question->ops.filter, "ops: only those with this in \"group: name\"")
+  app.add_option("--filter",
+                 question->filter,
+                 "alloc: only cases with this in their name; ops: in \"group: name\"")
       ->type_name("TEXT");
   app.add_option("-o,--output", question->output, "claims: where to write the page")
       ->type_name("FILE");
@@ -200,6 +211,7 @@ Command bench_command() {
               "bench alloc  our allocators beside malloc and mimalloc\n"
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
               "bench alloc --threads 1 --json  one thread, for a script\n"
+              "bench alloc --filter hot --threads 1,16  only these cases\n"
               "bench claims  what is said about GPU memory, measured, as docs/guide/claims.md\n"
               "bench device  what each call of the device costs, idle and busy\n"
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"

@@ -1,7 +1,7 @@
 #include "cli/bench_alloc.h"
 
 #include <algorithm>
-#include <barrier>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -88,6 +88,21 @@ struct Amount {
   std::size_t live = 0;
 };
 
+// Where the threads of a round wait for one another: awake, since to be woken takes as long as
+// thousands of pairs and would be part of what is measured.
+class StartLine {
+ public:
+  explicit StartLine(std::size_t threads) noexcept : missing_(threads) {}
+
+  void arrive_and_wait() noexcept {
+    missing_.fetch_sub(1);
+    while (missing_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<std::size_t> missing_;
+};
+
 // One thread of a round.
 class Lane {
  public:
@@ -96,7 +111,7 @@ class Lane {
 
   // What goes wrong is kept: an exception may not leave a thread, nor may one be waited for that
   // does not come.
-  void run(std::barrier<>& start) noexcept {
+  void run(StartLine& start) noexcept {
     attempt([&] { prepare(); });
     start.arrive_and_wait();
     begin_ = Clock::now();
@@ -126,6 +141,8 @@ class Lane {
   void prepare() {
     subject_->enter_thread();
     held_.reserve(live_);
+    // A new thread's first request may make what the thread keeps from then on.
+    if (live_ == 0) subject_->free(subject_->allocate(steps_.front().size_bytes));
     for (std::size_t i = 0; i < live_; ++i) {
       held_.push_back(subject_->allocate(steps_[i % steps_.size()].size_bytes));
     }
@@ -155,7 +172,7 @@ class Lane {
 // is the caller: PyTorch takes three times as long in a thread that is not the program's first,
 // and one thread alone should be measured where programs allocate.
 double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Amount amount) {
-  std::barrier<> start(static_cast<std::ptrdiff_t>(steps.size()));
+  StartLine start(steps.size());
   std::vector<Lane> lanes;
   lanes.reserve(steps.size());
   for (const std::vector<Step>& own : steps) {
@@ -189,21 +206,29 @@ void warm_up(Subject& subject,
   } while (Clock::now() < end);
 }
 
-// Tried twice with a few pairs, so that what the first has to fetch does not count, then as many
-// as the time allows: a call of the driver takes as long as a thousand of a cache.
+// Tried with a few pairs, so that what the first has to fetch does not count, and then with more
+// and more until that takes a while; then as many as the time allows: a call of the driver takes as
+// long as a thousand of a cache.
 Amount affordable(Subject& subject,
                   const std::vector<std::vector<Step>>& steps,
                   Amount wanted,
                   std::uint64_t round_ms) {
   constexpr Amount kTrial{.pairs = 32, .live = 8};
-  const Amount trial{.pairs = std::min(wanted.pairs, kTrial.pairs),
-                     .live = std::min(wanted.live, kTrial.live)};
-  (void)measure(subject, steps, trial);
-  const double pair_ns = std::max(measure(subject, steps, trial), 1.0);
-  const double most = static_cast<double>(round_ms) * 1e6 / pair_ns;
-  const auto count = static_cast<std::size_t>(most) / steps.size();
-  return {.pairs = std::clamp(count, trial.pairs, wanted.pairs),
-          .live = std::clamp(count, trial.live, wanted.live)};
+  const double round_ns = static_cast<double>(round_ms) * 1e6;
+  const auto threads = static_cast<double>(steps.size());
+  const auto least = Amount{.pairs = std::min(wanted.pairs, kTrial.pairs),
+                            .live = std::min(wanted.live, kTrial.live)};
+  (void)measure(subject, steps, least);
+  Amount trial = least;
+  double pair_ns = std::max(measure(subject, steps, trial), 1.0);
+  while (trial.pairs < wanted.pairs &&
+         pair_ns * threads * static_cast<double>(trial.pairs) < round_ns / 50) {
+    trial.pairs = std::min(wanted.pairs, trial.pairs * 8);
+    pair_ns = std::max(measure(subject, steps, trial), 1.0);
+  }
+  const auto count = static_cast<std::size_t>(round_ns / pair_ns / threads);
+  return {.pairs = std::clamp(count, least.pairs, wanted.pairs),
+          .live = std::clamp(count, least.live, wanted.live)};
 }
 
 class Case {
@@ -226,8 +251,9 @@ class Case {
                         .live = live_that_fit(workload, threads, contenders.room_bytes)};
     for (const auto& subject : field_.subjects) {
       subject->begin_case();
+      const Amount cold = affordable(*subject, steps_, wanted, options.round_ms);
+      warm_up(*subject, steps_, cold, options.round_ms);
       amounts_.push_back(affordable(*subject, steps_, wanted, options.round_ms));
-      warm_up(*subject, steps_, amounts_.back(), options.round_ms);
     }
   }
 
@@ -305,6 +331,7 @@ AllocBench bench_alloc(const AllocBenchOptions& options,
                    .notes = contenders.notes};
   for (const int threads : options.threads) {
     for (const Workload& workload : workloads()) {
+      if (workload.name.find(options.filter) == std::string::npos) continue;
       progress(fmt::format("measuring {}, {} threads", workload.name, threads));
       bench.cases.push_back(Case(workload, threads, options, contenders).run());
     }

@@ -34,6 +34,7 @@ struct AllocBenchOptions {
   int rounds = 7;
   std::uint64_t pairs = 100'000;  // at most, of each thread, in each round
   std::uint64_t round_ms = 200;   // about what one allocator's round may take
+  std::string filter{};           // only cases with this in their name; empty for all
 };
 
 struct AllocBench {

@@ -17,6 +17,11 @@ std::string share_text(const std::optional<double>& share) {
   return share ? fmt::format("{:.2f}", *share) : "";
 }
 
+// Two digits that say something: at 16 threads we may be a thousandth.
+std::string ratio_text(double ratio) {
+  return ratio < 0.095 ? fmt::format("{:.2g}", ratio) : fmt::format("{:.2f}", ratio);
+}
+
 bool has_reserved(const AllocCase& entry) {
   return std::ranges::any_of(
       entry.results, [](const auto& result) { return result.reserved_over_live.has_value(); });
@@ -51,9 +56,9 @@ std::string alloc_bench_json(const AllocBench& bench) {
 std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
   std::string text = fmt::format(
       "Nanoseconds for a pair of allocate and free on {}: median (lowest to highest) of the\n"
-      "rounds, each the quickest of three turns; threads together. Ratios are over {}, round by\n"
-      "round; scaling is pairs a second over one thread's, reserved the most taken from the\n"
-      "device over the most that was live.\n",
+      "rounds, each the quickest of three turns; threads together. Scaling is pairs a second\n"
+      "over one thread's, reserved the most taken from the device over the most that was live.\n"
+      "Ratios, round by round, are over {}.\n",
       bench.device,
       bench.baseline);
   for (const AllocCase& entry : bench.cases) {
@@ -69,7 +74,7 @@ std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
       table.add_row({result.allocator,
                      fmt::format("{:.0f}", result.pair_ns.median),
                      fmt::format("{:.0f} to {:.0f}", result.pair_ns.low, result.pair_ns.high),
-                     fmt::format("{:.2f}", result.to_baseline.median),
+                     ratio_text(result.to_baseline.median),
                      share_text(result.reserved_over_live),
                      share_text(result.scaling)});
     }

@@ -1,12 +1,12 @@
 """PyTorch on headroom's allocator beside PyTorch on its own.
 
-    python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3] [--json OUT]
+    python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3] [--workload gnn_sampled]
 
 Runs two ragged workloads (a GPT-2 with sequences of random length under bf16 autocast, a GraphSAGE
 on random subgraphs) in processes of their own, native and plugged in by turns, then once more
-plugged in under a limit of 1.02 times the peak of active bytes. Prints, for each, whether the losses
-are the same, the step time over native's (median of medians, interleaved runs), and peak reserved
-over peak active. Models have random weights; nothing is downloaded.
+plugged in under a limit of 1.02 times the peak of active bytes. Prints a line of JSON for each: how
+far apart the losses are, the step time over native's (median of medians, interleaved runs), and peak
+reserved over peak active. Models have random weights; nothing is downloaded.
 """
 
 import argparse

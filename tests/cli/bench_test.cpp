@@ -81,7 +81,8 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
   auto subject = std::make_unique<Pretended>();
   const Pretended& seen = *subject;
   const Contenders field = field_of(std::move(subject));
-  const AllocBench bench = bench_alloc({.threads = {3}, .rounds = 2, .pairs = 50}, field, kSilent);
+  const AllocBench bench =
+      bench_alloc({.threads = {3}, .rounds = 2, .pairs = 50, .round_ms = 5}, field, kSilent);
   EXPECT_EQ(seen.held.load(), 0);
   EXPECT_EQ(seen.threads.load() % 3, 0);
   EXPECT_GT(seen.threads.load(), 0);
@@ -99,7 +100,7 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
 TEST(BenchAlloc, SeveralThreadsAreComparedWithOne) {
   const Contenders field = field_of(std::make_unique<Pretended>());
   const AllocBench bench =
-      bench_alloc({.threads = {1, 2}, .rounds = 1, .pairs = 50}, field, kSilent);
+      bench_alloc({.threads = {1, 2}, .rounds = 1, .pairs = 50, .round_ms = 5}, field, kSilent);
   ASSERT_EQ(bench.cases.size(), 14U);
   for (std::size_t i = 0; i < 7; ++i) {
     const AllocResult& one = bench.cases[i].results[0];
@@ -108,6 +109,24 @@ TEST(BenchAlloc, SeveralThreadsAreComparedWithOne) {
     ASSERT_TRUE(two.scaling);
     EXPECT_DOUBLE_EQ(*two.scaling, one.pair_ns.median / two.pair_ns.median);
   }
+}
+
+TEST(BenchAlloc, AFilterLeavesTheCasesWithItsTextInTheirNames) {
+  const Contenders field = field_of(std::make_unique<Pretended>());
+  const auto names = [&](const std::string& filter) {
+    std::vector<std::string> out;
+    for (const AllocCase& entry :
+         bench_alloc({.threads = {1}, .rounds = 1, .pairs = 10, .round_ms = 1, .filter = filter},
+                     field,
+                     kSilent)
+             .cases) {
+      out.push_back(entry.name);
+    }
+    return out;
+  };
+  EXPECT_THAT(names("64"),
+              ::testing::ElementsAre("hot 64KiB", "hot 64MiB", "churn large (1 to 64MiB)"));
+  EXPECT_THAT(names("nothing of the kind"), ::testing::IsEmpty());
 }
 
 TEST(BenchAlloc, ASlowAllocatorDoesFewerPairs) {
@@ -146,7 +165,7 @@ TEST(BenchAlloc, TheWorkingSetLeavesRoomOnASmallDevice) {
   const Counting& seen = *subject;
   Contenders field = field_of(std::move(subject));
   field.room_bytes = 32 * 16_MiB;
-  (void)bench_alloc({.threads = {1}, .rounds = 1, .pairs = 1000}, field, kSilent);
+  (void)bench_alloc({.threads = {1}, .rounds = 1, .pairs = 1000, .round_ms = 5}, field, kSilent);
   EXPECT_LE(seen.most, 33) << "16 MiB of blocks of half a MiB";
 }
 
@@ -160,6 +179,14 @@ AllocBench sample() {
           .notes = {"something is left out"},
           .cases = {{.name = "hot 512B", .threads = 1, .results = {ours}},
                     {.name = "churn mixed", .threads = 16, .results = {ours}}}};
+}
+
+TEST(BenchAlloc, ASmallRatioKeepsItsDigits) {
+  AllocBench bench = sample();
+  bench.cases[1].results[0].to_baseline.median = 0.00123;
+  const std::string text = draw_alloc_bench(bench, Context{});
+  EXPECT_THAT(text, HasSubstr("  0.11"));
+  EXPECT_THAT(text, HasSubstr("  0.0012"));
 }
 
 TEST(BenchAlloc, JsonHasTheDeviceAndEachSpread) {
@@ -308,7 +335,7 @@ TEST(CliBench, MeasuresADevicesCalls) {
 
 TEST(CliBench, MeasuresOnMetaByDefault) {
   const ProcessResult done =
-      run_bench({"bench", "--threads", "1", "--rounds", "1", "--pairs", "200", "--json"});
+      run_bench({"bench", "--threads", "1", "--rounds", "1", "--round-ms", "5", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["device"], "meta:0");
@@ -326,7 +353,7 @@ TEST(CliBench, MeasuresOnMetaByDefault) {
 
 TEST(CliBench, MeasuresOnTheCpuWithItsSegments) {
   const ProcessResult done = run_bench(
-      {"bench", "alloc", "--device", "cpu", "--threads", "2", "--rounds", "1", "--pairs", "100"});
+      {"bench", "alloc", "--device", "cpu", "--threads", "2", "--rounds", "1", "--round-ms", "5"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("on cpu:0"));
   EXPECT_THAT(done.out, HasSubstr("segments, uncached"));
@@ -343,6 +370,13 @@ TEST(CliBench, SaysInOneLineWhyThereIsNoGpu) {
                 HasSubstr(device::CudaDevice::why_none()));
   }
   EXPECT_EQ(run_bench({"bench", "--device", "tpu"}).exit_code, 2);
+}
+
+TEST(CliBench, AFilterThatNoCaseHasSaysWhichThereAre) {
+  const ProcessResult done = run_bench({"bench", "alloc", "--filter", "chrun"});
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_EQ(done.out, "");
+  EXPECT_THAT(done.err, HasSubstr("no case has 'chrun' in its name; there are hot "));
 }
 
 // What is measured of `kind` when `filter` is asked for.
