@@ -10,12 +10,14 @@
 #include <utility>
 #include <vector>
 
-namespace headroom::memory {
-namespace {
+#include "headroom/memory/internal/context.h"
 
-// Plain data: reading it takes no lock, and it needs neither construction nor destruction, so that
-// it serves allocations made while a thread or the process ends.
-thread_local constinit AllocationContext t_context{};
+namespace headroom::memory {
+
+thread_local constinit AllocationContext internal::t_context{};
+using internal::t_context;
+
+namespace {
 
 // Every path ever made. A path is its parent and a name, so a layer that is entered a million times
 // is looked up by (parent, name) without building the whole path.

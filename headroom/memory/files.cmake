@@ -16,7 +16,6 @@ set(HEADROOM_MEMORY_SOURCES
   internal/config_numbers.cpp
   internal/config_tokens.cpp
   internal/magazines.cpp
-  internal/slab_cached.cpp
   internal/slab_heap.cpp
   internal/slab_inspect.cpp
   paged/allocate.cpp

@@ -17,6 +17,7 @@
 #include "headroom/device/device.h"
 #include "headroom/memory/allocator.h"
 #include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/slab_cached.h"
 #include "headroom/memory/internal/slab_heap.h"
 
 namespace headroom::memory::testing {
@@ -83,9 +84,9 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
 
   device::DeviceResult<void> do_free(DeviceAddress address) override {
     using Freed = internal::SlabHeap::Freed;
-    if (!heap_.owns(address)) return free_large(address);
     const Freed freed = heap_.free_cached(address);
     if (freed == Freed::kDone) return {};
+    if (freed == Freed::kElsewhere) return free_large(address);
     if (freed == Freed::kUnknown) return not_held();
     const std::lock_guard lock(mutex_);
     heap_.fold_own();

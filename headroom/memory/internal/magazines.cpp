@@ -55,17 +55,26 @@ HeapsOfThread::~HeapsOfThread() {
 
 }  // namespace
 
+Magazines::Magazines(StreamId stream) noexcept : stream_(stream) {
+  for (std::size_t c = 0; c < kSizeClasses; ++c) {
+    Shelf& shelf = shelves_[c];
+    shelf.first = shelf.next = &slots_[kClasses[c].magazine_start];
+    shelf.end = shelf.first + kClasses[c].magazine_blocks;
+    shelf.block_bytes = kClasses[c].block_bytes;
+  }
+}
+
 ThreadCache* find_thread_cache(std::uint64_t heap) noexcept {
   if (t_last_used.heap == heap) return t_last_used.cache;
   return t_heaps == nullptr ? nullptr : t_heaps->find(heap);
 }
 
-bool find_magazines(std::uint64_t heap, StreamId stream) noexcept {
+LastUsed* find_magazines(std::uint64_t heap, StreamId stream) noexcept {
   ThreadCache* const cache = find_thread_cache(heap);
   Magazines* const magazines = cache == nullptr ? nullptr : cache->find(stream);
-  if (magazines == nullptr) return false;
+  if (magazines == nullptr) return nullptr;
   t_last_used = {.heap = heap, .stream = stream, .cache = cache, .magazines = magazines};
-  return true;
+  return &t_last_used;
 }
 
 bool add_thread_cache(std::uint64_t heap,

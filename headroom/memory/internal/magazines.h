@@ -41,76 +41,82 @@ class SlabHeap;
 
 inline constexpr std::uint64_t kMagazineBytes = 256_KiB;
 
+// The blocks of one class, the one freed last on top: it may still be in a cache of the device.
+struct Shelf {
+  SlabSlot* next = nullptr;  // where a block would be put
+  SlabSlot* first = nullptr;
+  SlabSlot* end = nullptr;
+  std::uint32_t block_bytes = 0;
+  std::uint8_t fetch = 0;  // see Magazines::next_fetch
+
+  [[nodiscard]] bool is_empty() const noexcept { return next == first; }
+  [[nodiscard]] bool is_full() const noexcept { return next == end; }
+  [[nodiscard]] std::size_t count() const noexcept {
+    return static_cast<std::size_t>(next - first);
+  }
+};
+
 // Of one thread and one stream. Apart from its neighbours by two cache lines, as ThreadCache is:
 // processors fetch lines in pairs.
 class alignas(128) Magazines {
  public:
-  explicit Magazines(StreamId stream) noexcept : stream_(stream) {}
+  explicit Magazines(StreamId stream) noexcept;
+  Magazines(const Magazines&) = delete;
+  Magazines& operator=(const Magazines&) = delete;
 
   [[nodiscard]] StreamId stream() const noexcept { return stream_; }
   // Exact while the cache is held; near with the lock alone.
   [[nodiscard]] std::uint64_t cached_bytes() const noexcept {
     return cached_bytes_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::size_t count(std::size_t size_class) const noexcept {
-    return counts_[size_class];
+  [[nodiscard]] Shelf& shelf(std::size_t size_class) noexcept { return shelves_[size_class]; }
+  [[nodiscard]] bool has_room(const Shelf& shelf) const noexcept {
+    return !shelf.is_full() && cached_bytes() + shelf.block_bytes <= kMagazineBytes;
   }
-  [[nodiscard]] bool is_class_full(std::size_t size_class) const noexcept {
-    return counts_[size_class] == kClasses[size_class].magazine_blocks;
+  [[nodiscard]] SlabSlot pop(Shelf& shelf) noexcept {
+    set_cached_bytes(cached_bytes() - shelf.block_bytes);
+    return *--shelf.next;
   }
-  [[nodiscard]] bool has_room(std::size_t size_class) const noexcept {
-    return !is_class_full(size_class) &&
-           cached_bytes() + kClasses[size_class].block_bytes <= kMagazineBytes;
-  }
-  // The block freed last is used first: it may still be in a cache of the device.
-  [[nodiscard]] const SlabSlot& top(std::size_t size_class) const noexcept {
-    return slots_[kClasses[size_class].magazine_start + counts_[size_class] - 1U];
-  }
-  void pop(std::size_t size_class) noexcept {
-    --counts_[size_class];
-    set_cached_bytes(cached_bytes() - kClasses[size_class].block_bytes);
-  }
-  void push(std::size_t size_class, const SlabSlot& slot) noexcept {
-    slots_[kClasses[size_class].magazine_start + counts_[size_class]] = slot;
-    ++counts_[size_class];
-    set_cached_bytes(cached_bytes() + kClasses[size_class].block_bytes);
+  void push(Shelf& shelf, const SlabSlot& slot) noexcept {
+    *shelf.next++ = slot;
+    set_cached_bytes(cached_bytes() + shelf.block_bytes);
   }
   // How many blocks to fetch besides the one that is wanted, when a class has run out: none at
   // first, more each time, up to half a magazine; fewer when blocks had to be given back. A class
   // that is seldom asked for fetches little.
-  [[nodiscard]] std::size_t next_fetch(std::size_t size_class) noexcept {
-    const std::size_t count = fetches_[size_class];
-    const std::size_t most = std::size_t{kClasses[size_class].magazine_blocks} / 2;
-    fetches_[size_class] = static_cast<std::uint8_t>(std::min(count == 0 ? 1 : 2 * count, most));
+  [[nodiscard]] static std::size_t next_fetch(Shelf& shelf) noexcept {
+    const std::size_t count = shelf.fetch;
+    const auto most = static_cast<std::size_t>(shelf.end - shelf.first) / 2;
+    shelf.fetch = static_cast<std::uint8_t>(std::min(count == 0 ? 1 : 2 * count, most));
     return count;
   }
   // Takes out the blocks that have been here longest; all but `keep`.
   template <class Function>
-  void spill(std::size_t size_class, std::size_t keep, Function&& function) noexcept {
-    SlabSlot* const slots = &slots_[kClasses[size_class].magazine_start];
-    const std::size_t count = counts_[size_class];
+  void spill(Shelf& shelf, std::size_t keep, Function&& function) noexcept {
+    const std::size_t count = shelf.count();
     if (count <= keep) return;
     const std::size_t gone = count - keep;
-    fetches_[size_class] /= 2;
-    for (std::size_t i = 0; i < gone; ++i) function(slots[i]);
-    for (std::size_t i = 0; i < keep; ++i) slots[i] = slots[i + gone];
-    counts_[size_class] = static_cast<std::uint8_t>(keep);
-    set_cached_bytes(cached_bytes() - gone * kClasses[size_class].block_bytes);
+    shelf.fetch /= 2;
+    for (std::size_t i = 0; i < gone; ++i) function(shelf.first[i]);
+    shelf.next = std::copy(shelf.first + gone, shelf.next, shelf.first);
+    set_cached_bytes(cached_bytes() - gone * shelf.block_bytes);
+  }
+  template <class Function>
+  void spill_all(Function&& function) noexcept {
+    for (Shelf& shelf : shelves_) spill(shelf, 0, function);
   }
   // Takes out whole classes, in turn, until half of what may be here is left.
   template <class Function>
   void spill_half(Function&& function) noexcept {
     while (cached_bytes() > kMagazineBytes / 2) {
-      spill(next_spill_, 0, function);
+      spill(shelves_[next_spill_], 0, function);
       next_spill_ = static_cast<std::uint8_t>((next_spill_ + 1U) % kSizeClasses);
     }
   }
   template <class Function>
   void for_each(Function&& function) const {
     for (std::size_t c = 0; c < kSizeClasses; ++c) {
-      for (std::size_t i = 0; i < counts_[c]; ++i) {
-        function(c, slots_[kClasses[c].magazine_start + i]);
-      }
+      for (const SlabSlot* s = shelves_[c].first; s != shelves_[c].next; ++s) function(c, *s);
     }
   }
 
@@ -122,9 +128,8 @@ class alignas(128) Magazines {
 
   StreamId stream_;
   std::atomic<std::uint64_t> cached_bytes_{0};
-  std::array<std::uint8_t, kSizeClasses> counts_{};
-  std::array<std::uint8_t, kSizeClasses> fetches_{};
   std::uint8_t next_spill_ = 0;
+  std::array<Shelf, kSizeClasses> shelves_{};
   std::array<SlabSlot, kMagazineSlots> slots_{};
 };
 
@@ -195,10 +200,15 @@ extern thread_local constinit LastUsed t_last_used;
 
 // This thread's cache for a heap, null where there is none.
 [[nodiscard]] ThreadCache* find_thread_cache(std::uint64_t heap) noexcept;
-// Sets t_last_used; says whether this thread has magazines for the stream.
-bool find_magazines(std::uint64_t heap, StreamId stream) noexcept;
-[[nodiscard]] inline bool use_magazines(std::uint64_t heap, StreamId stream) noexcept {
-  return (t_last_used.heap == heap && t_last_used.stream == stream) || find_magazines(heap, stream);
+// t_last_used, set to this thread's magazines for the stream; null where there are none. Not
+// inlined: a call in the path that every allocation takes costs it registers.
+[[nodiscard, gnu::noinline]] LastUsed* find_magazines(std::uint64_t heap, StreamId stream) noexcept;
+[[nodiscard]] inline LastUsed* use_magazines(std::uint64_t heap, StreamId stream) noexcept {
+  LastUsed& last = t_last_used;
+  if (last.heap == heap && last.stream == stream) [[likely]] {
+    return &last;
+  }
+  return find_magazines(heap, stream);
 }
 // Makes the cache this thread's, to be given back when the thread ends. Says no when it is ending.
 bool add_thread_cache(std::uint64_t heap,

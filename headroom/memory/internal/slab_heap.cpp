@@ -61,7 +61,7 @@ SlabPage* fullest_with(SlabPage* pages, std::size_t granules) noexcept {
 
 SlabHeap::SlabHeap(device::Device& device, Mutex& mutex, SlabPages& pages)
     : id_(next_heap_id()),
-      tracks_blocks_(device.tracks_blocks()),
+      mode_(device.tracks_blocks() ? kTracked : Mode{0}),
       device_(device),
       mutex_(mutex),
       pages_(pages),
@@ -70,7 +70,7 @@ SlabHeap::SlabHeap(device::Device& device, Mutex& mutex, SlabPages& pages)
 }
 
 void SlabHeap::close() noexcept {
-  is_enabled_.store(false, std::memory_order_relaxed);
+  mode_.fetch_or(kOff, std::memory_order_relaxed);
   const std::lock_guard lock(link_->mutex);
   link_->heap = nullptr;
 }
@@ -200,6 +200,18 @@ inline StreamSlabs& SlabHeap::slabs_of(StreamId stream) {
   return *last_slabs_;
 }
 
+void SlabHeap::tell_allocated(DeviceAddress address,
+                              std::uint64_t size_bytes,
+                              StreamId stream) const noexcept {
+  device_.block_allocated(address, size_bytes, stream);
+}
+
+void SlabHeap::tell_freed(DeviceAddress address,
+                          std::uint64_t size_bytes,
+                          StreamId stream) const noexcept {
+  device_.block_freed(address, size_bytes, stream);
+}
+
 DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
                                  StreamId stream,
                                  AllocationContext context) {
@@ -208,9 +220,8 @@ DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
   StreamSlabs& slabs = slabs_of(stream);
   Magazines* const magazines = own_magazines(stream);
   SlabSlot slot{};
-  if (magazines != nullptr && magazines->count(size_class) != 0) {
-    slot = magazines->top(size_class);
-    magazines->pop(size_class);
+  if (magazines != nullptr && !magazines->shelf(size_class).is_empty()) {
+    slot = magazines->pop(magazines->shelf(size_class));
   } else {
     Slab* slab = slabs.with_free_blocks[size_class];
     if (slab == nullptr) slab = make_slab(slabs, size_class);
@@ -220,9 +231,7 @@ DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
   }
   slot.word->store(SlotWord::held(size_class, size_bytes, context).bits(),
                    std::memory_order_relaxed);
-  if (tracks_blocks_) {
-    device_.block_allocated(slot.address, kClasses[size_class].block_bytes, stream);
-  }
+  if (is(kTracked)) tell_allocated(slot.address, kClasses[size_class].block_bytes, stream);
   return slot.address;
 }
 
@@ -243,11 +252,12 @@ SlabBlock SlabHeap::finish_free(DeviceAddress address) noexcept {
   const SlotWord word(place.word->load(std::memory_order_relaxed));
   place.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
   const SlabBlock block = describe(address, *place.page, word);
-  if (tracks_blocks_) device_.block_freed(address, block.size_bytes, block.stream);
+  if (is(kTracked)) tell_freed(address, block.size_bytes, block.stream);
   const SlabSlot slot{.address = address, .word = place.word};
   if (Magazines* const magazines = own_magazines(block.stream)) {
-    make_room(*magazines, word.size_class());
-    magazines->push(word.size_class(), slot);
+    Shelf& shelf = magazines->shelf(word.size_class());
+    make_room(*magazines, shelf);
+    magazines->push(shelf, slot);
   } else {
     put_block(slot);
   }
@@ -286,7 +296,7 @@ std::optional<SlabBlock> SlabHeap::mark_pending(DeviceAddress address) noexcept 
 std::optional<SlabBlock> SlabHeap::complete(DeviceAddress address) noexcept {
   const std::optional<SlabBlock> block = find(address);
   if (!block || !block->is_pending) return std::nullopt;
-  if (tracks_blocks_) device_.block_freed(address, block->size_bytes, block->stream);
+  if (is(kTracked)) tell_freed(address, block->size_bytes, block->stream);
   put_block({.address = address, .word = place_of(address).word});
   return block;
 }
@@ -294,13 +304,13 @@ std::optional<SlabBlock> SlabHeap::complete(DeviceAddress address) noexcept {
 // --- Magazines -----------------------------------------------------------------------------------
 
 // A thread comes with the lock. While one thread alone has a cache and nobody else has come, it
-// works without swaps and without bounds on its tally: that is half of the cost of what is left.
-// The first other thread ends this, and goes on only when the owner cannot fail to know.
+// works without bounds on its tally. The first other thread ends this, and goes on only when the
+// owner cannot fail to know.
 ThreadCache* SlabHeap::enter() noexcept {
   ThreadCache* const own = find_thread_cache(id_);
   const bool has_others = caches_.size() > (own != nullptr ? 1U : 0U);
-  if (has_others && is_alone_.load(std::memory_order_relaxed)) {
-    is_alone_.store(false, std::memory_order_relaxed);
+  if (has_others && !is(kShared)) {
+    mode_.fetch_or(kShared, std::memory_order_relaxed);
     fold_all();
   }
   return own;
@@ -309,8 +319,8 @@ ThreadCache* SlabHeap::enter() noexcept {
 // Made when a thread first needs them; null when magazines are off, when the thread is ending, and
 // without host memory.
 Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
-  if (!is_enabled_.load(std::memory_order_relaxed)) return nullptr;
-  if (use_magazines(id_, stream)) return t_last_used.magazines;
+  if (is(kOff)) return nullptr;
+  if (const LastUsed* const used = use_magazines(id_, stream)) return used->magazines;
   try {
     ThreadCache* cache = find_thread_cache(id_);
     if (cache == nullptr) {
@@ -322,7 +332,8 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
       if (holds_ > 0) cache->hold();
     }
     cache->streams.push_back(std::make_unique<Magazines>(stream));
-    return use_magazines(id_, stream) ? t_last_used.magazines : nullptr;
+    const LastUsed* const used = use_magazines(id_, stream);
+    return used != nullptr ? used->magazines : nullptr;
   } catch (...) {
     return nullptr;
   }
@@ -330,36 +341,36 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
 
 // Blocks to keep come from slabs that have free ones: nothing new is taken for them.
 void SlabHeap::refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size_class) noexcept {
-  for (std::size_t i = magazines.next_fetch(size_class); i > 0; --i) {
+  Shelf& shelf = magazines.shelf(size_class);
+  for (std::size_t i = Magazines::next_fetch(shelf); i > 0; --i) {
     Slab* const slab = slabs.with_free_blocks[size_class];
-    if (slab == nullptr || !magazines.has_room(size_class)) return;
+    if (slab == nullptr || !magazines.has_room(shelf)) return;
     const SlabSlot slot = take_block(*slab);
     slot.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
-    magazines.push(size_class, slot);
+    magazines.push(shelf, slot);
   }
 }
 
 // For one block more: half of its class goes back, or half of everything where all classes are too
 // much together.
-void SlabHeap::make_room(Magazines& magazines, std::size_t size_class) noexcept {
+void SlabHeap::make_room(Magazines& magazines, Shelf& shelf) noexcept {
   const auto back = [this](const SlabSlot& slot) { put_block(slot); };
-  if (magazines.is_class_full(size_class)) {
-    magazines.spill(size_class, magazines.count(size_class) / 2, back);
-  }
-  if (!magazines.has_room(size_class)) magazines.spill_half(back);
+  if (shelf.is_full()) magazines.spill(shelf, shelf.count() / 2, back);
+  if (!magazines.has_room(shelf)) magazines.spill_half(back);
 }
 
 void SlabHeap::drain(ThreadCache& cache) noexcept {
   for (const auto& magazines : cache.streams) {
-    for (std::size_t c = 0; c < kSizeClasses; ++c) {
-      magazines->spill(c, 0, [this](const SlabSlot& slot) { put_block(slot); });
-    }
+    magazines->spill_all([this](const SlabSlot& slot) { put_block(slot); });
   }
 }
 
 void SlabHeap::enable_magazines(bool is_enabled) noexcept {
-  is_enabled_.store(is_enabled, std::memory_order_relaxed);
-  if (is_enabled) return;
+  if (is_enabled) {
+    mode_.fetch_and(static_cast<Mode>(~kOff), std::memory_order_relaxed);
+    return;
+  }
+  mode_.fetch_or(kOff, std::memory_order_relaxed);
   hold();
   for (const auto& cache : caches_) drain(*cache);
   release();
@@ -414,7 +425,9 @@ void SlabHeap::retire(ThreadCache& cache) noexcept {
   fold(cache);
   drain(cache);
   std::erase_if(caches_, [&](const auto& entry) { return entry.get() == &cache; });
-  if (caches_.size() <= 1) is_alone_.store(true, std::memory_order_relaxed);
+  if (caches_.size() <= 1) {
+    mode_.fetch_and(static_cast<Mode>(~kShared), std::memory_order_relaxed);
+  }
 }
 
 std::uint64_t SlabHeap::cached_bytes() const noexcept {

@@ -74,9 +74,10 @@ class SlabHeap {
 
   [[nodiscard]] bool owns(DeviceAddress address) const noexcept {
     const std::uint64_t size = region_bytes_.load(std::memory_order_acquire);
-    return address - region_base_.load(std::memory_order_relaxed) < size;
+    return offset_of(address) < size;
   }
-  // 0 when the lock is needed: no such block in the magazine, or magazines are off.
+  // These two are in internal/slab_cached.h. 0 when the lock is needed: no such block in the
+  // magazine, or magazines are off.
   [[nodiscard]] DeviceAddress allocate_cached(std::uint64_t size_bytes,
                                               StreamId stream,
                                               AllocationContext context) noexcept;
@@ -85,6 +86,7 @@ class SlabHeap {
     kBegun,      // the magazine is full, or magazines are off: finish_free, with the lock
     kNeedsLock,  // free, with the lock: other streams use the block, or this one has no magazines
     kUnknown,    // no block that is held starts there
+    kElsewhere,  // not an address of the region
   };
   Freed free_cached(DeviceAddress address) noexcept;
 
@@ -144,12 +146,24 @@ class SlabHeap {
   struct Chunk {
     std::array<std::atomic<SlabPage*>, kChunkBytes / kSlabPageBytes> pages{};
   };
+  // What every step without the lock has to know, in one byte.
+  using Mode = std::uint8_t;
+  static constexpr Mode kShared = 1;   // several threads may be at work; see enter()
+  static constexpr Mode kOff = 2;      // magazines are
+  static constexpr Mode kTracked = 4;  // the device is told of blocks
   struct Place {
     SlabPage* page = nullptr;
     Slot* word = nullptr;
   };
 
-  [[nodiscard, gnu::always_inline]] Place place_of(DeviceAddress address) const noexcept;
+  // After region_bytes_ was read. Elsewhere it is at least that, whatever it is.
+  [[nodiscard]] std::uint64_t offset_of(DeviceAddress address) const noexcept {
+    return address - region_base_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] Place place_of(DeviceAddress address) const noexcept {
+    return owns(address) ? place_at(offset_of(address)) : Place{};
+  }
+  [[nodiscard, gnu::always_inline]] Place place_at(std::uint64_t offset) const noexcept;
   [[nodiscard]] static SlabBlock describe(DeviceAddress address,
                                           const SlabPage& page,
                                           SlotWord word) noexcept;
@@ -170,11 +184,28 @@ class SlabHeap {
   [[nodiscard]] SlabSlot take_block(Slab& slab) noexcept;
   void put_block(const SlabSlot& slot) noexcept;
 
+  // Without the lock, inside the thread's cache. No: magazines are off, or the tally is to be
+  // folded first.
+  [[nodiscard]] static bool count_in(Mode mode,
+                                     ThreadTally& tally,
+                                     const TallyBlock& block) noexcept;
+  [[nodiscard]] static bool count_out(Mode mode,
+                                      ThreadTally& tally,
+                                      const TallyBlock& block) noexcept;
+  [[gnu::cold]] void tell_allocated(DeviceAddress address,
+                                    std::uint64_t size_bytes,
+                                    StreamId stream) const noexcept;
+  [[gnu::cold]] void tell_freed(DeviceAddress address,
+                                std::uint64_t size_bytes,
+                                StreamId stream) const noexcept;
+  [[nodiscard]] bool is(Mode flag) const noexcept {
+    return (mode_.load(std::memory_order_relaxed) & flag) != 0;
+  }
   void fold_own_and_mark() noexcept;
   ThreadCache* enter() noexcept;
   [[nodiscard]] Magazines* own_magazines(StreamId stream) noexcept;
   void refill(Magazines& magazines, StreamSlabs& slabs, std::size_t size_class) noexcept;
-  void make_room(Magazines& magazines, std::size_t size_class) noexcept;
+  void make_room(Magazines& magazines, Shelf& shelf) noexcept;
   void drain(ThreadCache& cache) noexcept;
   void fold(ThreadCache& cache) noexcept;
 
@@ -183,9 +214,7 @@ class SlabHeap {
   std::atomic<std::uint64_t> region_bytes_{0};
   std::unique_ptr<std::atomic<Chunk*>[]> chunks_;
   const std::uint64_t id_;
-  std::atomic<bool> is_enabled_{true};
-  std::atomic<bool> is_alone_{true};  // see enter()
-  const bool tracks_blocks_;
+  std::atomic<Mode> mode_;
   device::Device& device_;
   Mutex& mutex_;
   SlabPages& pages_;
@@ -201,11 +230,9 @@ class SlabHeap {
   std::uint32_t holds_ = 0;
 };
 
-// The page and the word of an address where a block may start; nothing elsewhere.
-inline SlabHeap::Place SlabHeap::place_of(DeviceAddress address) const noexcept {
-  const std::uint64_t size = region_bytes_.load(std::memory_order_acquire);
-  const std::uint64_t offset = address - region_base_.load(std::memory_order_relaxed);
-  if (offset >= size || offset % kMinBlockBytes != 0) return {};
+// The page and the word of an offset where a block may start; nothing elsewhere.
+inline SlabHeap::Place SlabHeap::place_at(std::uint64_t offset) const noexcept {
+  if (offset % kMinBlockBytes != 0) return {};
   const Chunk* const chunk = chunks_[offset / kChunkBytes].load(std::memory_order_acquire);
   if (chunk == nullptr) return {};
   SlabPage* const page =

@@ -8,6 +8,7 @@
 // the lock and folds. A peak is then wrong by at most 64 KiB a thread, either way.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,11 +30,12 @@ struct Movement {
 
   [[nodiscard]] bool is_none() const noexcept { return (came | went) == 0; }
   [[nodiscard]] std::int64_t now() const noexcept { return came - went; }
+  [[nodiscard]] std::int64_t fallen() const noexcept { return most - now(); }
   [[nodiscard]] bool may_rise(std::int64_t by) const noexcept {
     return now() + by <= kMostUnfolded;
   }
   [[nodiscard]] bool may_fall(std::int64_t by) const noexcept {
-    return most - now() + by <= kMostUnfolded;
+    return fallen() + by <= kMostUnfolded;
   }
   void rise(std::int64_t by) noexcept {
     came += by;
@@ -65,17 +67,33 @@ struct ThreadTally {
   std::array<Movement, kCategoryCount> categories{};
   // Nobody else can have moved the statistics meanwhile.
   bool is_alone = true;
+  // No quantity of bytes, of all categories and of this one, is farther above its starting point or
+  // below its peak than this. Only for try_add and try_remove: a thread that is alone needs
+  // neither, and is folded before it does.
+  Category bounded = Category::kUnknown;
+  std::int64_t above = 0;
+  std::int64_t below = 0;
 
   [[nodiscard]] bool is_empty() const noexcept { return blocks.is_none(); }
 
-  // Whether the block can be counted; if not, fold first.
-  [[nodiscard]] bool may_add(const TallyBlock& block) const noexcept {
-    return allocated.may_rise(block.size) && requested.may_rise(block.requested) &&
-           live.may_rise(block.live()) && of(block.category).may_rise(block.size);
+  // Counts the block if that can wait for the next fold. The bounds say so nearly always.
+  [[nodiscard]] bool try_add(const TallyBlock& block) noexcept {
+    if (block.category != bounded || above + block.size > kMostUnfolded) [[unlikely]] {
+      if (!may_add(block)) return false;
+    }
+    above += block.size;
+    below = std::max<std::int64_t>(below - block.requested, 0);
+    add(block);
+    return true;
   }
-  [[nodiscard]] bool may_remove(const TallyBlock& block) const noexcept {
-    return allocated.may_fall(block.size) && requested.may_fall(block.requested) &&
-           live.may_fall(block.live()) && of(block.category).may_fall(block.size);
+  [[nodiscard]] bool try_remove(const TallyBlock& block) noexcept {
+    if (block.category != bounded || below + block.size > kMostUnfolded) [[unlikely]] {
+      if (!may_remove(block)) return false;
+    }
+    above -= block.requested;
+    below += block.size;
+    remove(block);
+    return true;
   }
   void add(const TallyBlock& block) noexcept {
     blocks.rise(1);
@@ -93,8 +111,24 @@ struct ThreadTally {
   }
 
  private:
-  [[nodiscard]] const Movement& of(Category category) const noexcept {
-    return categories[static_cast<std::size_t>(category)];
+  // Exactly, and the bounds are set to what they are. By value and not inlined: so the usual path
+  // keeps the block in registers.
+  [[nodiscard, gnu::noinline]] bool may_add(TallyBlock block) noexcept {
+    const Movement& category = set_bounds(block.category);
+    return allocated.may_rise(block.size) && requested.may_rise(block.requested) &&
+           live.may_rise(block.live()) && category.may_rise(block.size);
+  }
+  [[nodiscard, gnu::noinline]] bool may_remove(TallyBlock block) noexcept {
+    const Movement& category = set_bounds(block.category);
+    return allocated.may_fall(block.size) && requested.may_fall(block.requested) &&
+           live.may_fall(block.live()) && category.may_fall(block.size);
+  }
+  const Movement& set_bounds(Category category) noexcept {
+    const Movement& own = categories[static_cast<std::size_t>(category)];
+    bounded = category;
+    above = std::max({allocated.now(), requested.now(), live.now(), own.now()});
+    below = std::max({allocated.fallen(), requested.fallen(), live.fallen(), own.fallen()});
+    return own;
   }
 };
 

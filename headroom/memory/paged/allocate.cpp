@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "headroom/base/checked.h"
+#include "headroom/memory/internal/context.h"
 #include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/internal/slab_cached.h"
 
 namespace headroom::memory {
 
@@ -31,7 +33,7 @@ DeviceAddress PagedAllocator::do_allocate(std::uint64_t size_bytes,
                                           std::optional<AllocationFailure>& failure) {
   if (size_bytes <= internal::kSlabMaxBytes) {
     const DeviceAddress cached =
-        state_->slabs.allocate_cached(size_bytes, stream, current_context());
+        state_->slabs.allocate_cached(size_bytes, stream, internal::t_context);
     if (cached != 0) [[likely]] {
       return cached;
     }

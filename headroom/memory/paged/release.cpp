@@ -5,6 +5,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/internal/slab_cached.h"
 
 namespace headroom::memory {
 
@@ -14,12 +15,11 @@ using internal::PagedState;
 
 DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
   using Freed = internal::SlabHeap::Freed;
-  internal::SlabHeap& slabs = state_->slabs;
-  if (!slabs.owns(address)) return free_locked(address);
-  const Freed freed = slabs.free_cached(address);
+  const Freed freed = state_->slabs.free_cached(address);
   if (freed == Freed::kDone) [[likely]] {
     return {};
   }
+  if (freed == Freed::kElsewhere) return free_locked(address);
   if (freed == Freed::kUnknown) return not_held(device_, address);
   return free_small_locked(address, freed == Freed::kBegun);
 }
