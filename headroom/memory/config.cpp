@@ -18,8 +18,8 @@ namespace {
 using internal::ConfigEntry;
 using internal::ConfigKey;
 using internal::ConfigPair;
-using internal::NumberFault;
 using internal::in_quotes;
+using internal::NumberFault;
 
 // Nothing, or why the text cannot be taken.
 using Complaint = std::optional<std::string>;
