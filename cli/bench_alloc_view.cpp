@@ -55,10 +55,11 @@ std::string alloc_bench_json(const AllocBench& bench) {
 
 std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
   std::string text = fmt::format(
-      "Nanoseconds for a pair of allocate and free on {}: median (lowest to highest) of the\n"
-      "rounds, each the quickest of three turns; threads together. Scaling is pairs a second\n"
-      "over one thread's, reserved the most taken from the device over the most that was live.\n"
-      "Ratios, round by round, are over {}.\n",
+      "Nanoseconds for a pair of allocate and free on {}, all threads together:\n"
+      "median (lowest to highest) of the rounds, each the quickest of three turns.\n"
+      "Ratios, round by round, are over {}.\n"
+      "Scaling is pairs a second over one thread's, reserved the most taken from the\n"
+      "device over the most that was live.\n",
       bench.device,
       bench.baseline);
   for (const AllocCase& entry : bench.cases) {
