@@ -1,6 +1,5 @@
 // The part of SlabHeap that takes no lock: what every allocation and free tries first. Inline, and
-// what they seldom need is kept out of it: to save registers for a call takes as long as the rest
-// of a step.
+// without calls on the usual path: each would cost it registers.
 #pragma once
 
 #include "headroom/memory/internal/slab_heap.h"
