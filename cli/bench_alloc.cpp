@@ -88,8 +88,8 @@ struct Amount {
   std::size_t live = 0;
 };
 
-// Where the threads of a round wait for one another: awake, since to be woken takes as long as
-// thousands of pairs and would be part of what is measured.
+// Where the threads of a round wait for one another: awake, since to be woken takes far longer than
+// a pair and would be part of what is measured.
 class StartLine {
  public:
   explicit StartLine(std::size_t threads) noexcept : missing_(threads) {}

@@ -1,6 +1,6 @@
 """PyTorch on headroom's allocator beside PyTorch on its own.
 
-    python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3] [--workload gnn_sampled]
+    python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3]
 
 Runs two ragged workloads (a GPT-2 with sequences of random length under bf16 autocast, a GraphSAGE
 on random subgraphs) in processes of their own, native and plugged in by turns, then once more
@@ -174,6 +174,8 @@ def main():
         run_one(options.child, options.library)
         return
     library = os.path.abspath(options.library)
+    if not os.path.isfile(library):
+        parser.error(f"{options.library}: there is no such file; build the target headroom_pytorch")
     for name in options.workload or WORKLOADS:
         print(json.dumps(compare(name, library, options.rounds)), flush=True)
 

@@ -156,7 +156,7 @@ class SlabHeap {
     Slot* word = nullptr;
   };
 
-  // After region_bytes_ was read. Elsewhere it is at least that, whatever it is.
+  // Ask for region_bytes_ first: it is set last. An address outside has an offset of at least that.
   [[nodiscard]] std::uint64_t offset_of(DeviceAddress address) const noexcept {
     return address - region_base_.load(std::memory_order_relaxed);
   }
