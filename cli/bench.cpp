@@ -170,9 +170,10 @@ RunFunction add_bench(CLI::App& app) {
   app.add_option("--threads", question->alloc.threads, "alloc: how many threads, one case each")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
-  app.add_option("--pairs", question->alloc.pairs, "alloc: most pairs a thread and round")
+  app.add_option("--pairs", question->alloc.pairs, "alloc: most pairs a thread and turn")
       ->check(CLI::Range(1, 100'000'000));
-  app.add_option("--round-ms", question->alloc.round_ms, "alloc: what a round may take")
+  app.add_option(
+         "--turn-ms", question->alloc.turn_ms, "alloc: what a turn may take; a round has three")
       ->check(CLI::Range(1, 600'000));
   app.add_option("--load-ms", question->calls.load_ms, "device: work beside each call; 0 for none")
       ->check(CLI::Range(0, 10'000));

@@ -16,8 +16,9 @@ struct AllocResult {
   std::string allocator;
   Spread pair_ns;           // wall time over all pairs of all threads
   Spread to_baseline;       // of each round, over the baseline of the same round
-  std::uint64_t pairs = 0;  // of each thread, in each round: as many as its time allowed
-  // Of several threads: pairs a second over those of one thread; none where one was not measured.
+  std::uint64_t pairs = 0;  // of each thread, in each turn: as many as its time allowed
+  // Of several threads: pairs a second over those of one thread, round by round; none where one was
+  // not measured.
   std::optional<double> scaling{};
   // In churn, of those that say: the most that was reserved over the most that was live.
   std::optional<double> reserved_over_live{};
@@ -32,9 +33,9 @@ struct AllocCase {
 struct AllocBenchOptions {
   std::vector<int> threads{1, 2, 4, 8, 16};
   int rounds = 7;
-  std::uint64_t pairs = 100'000;  // at most, of each thread, in each round
-  std::uint64_t round_ms = 200;   // about what one allocator's round may take
-  std::string filter{};           // only cases with this in their name; empty for all
+  std::uint64_t pairs = 1'000'000;  // at most, of each thread, in each turn
+  std::uint64_t turn_ms = 100;      // about what one turn of an allocator may take
+  std::string filter{};             // only cases with this in their name; empty for all
 };
 
 struct AllocBench {

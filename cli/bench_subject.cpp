@@ -159,6 +159,8 @@ Contenders find_contenders(std::string_view device) {
     contenders.subjects.push_back(std::make_unique<Segments>(found));
   }
   if (kind == DeviceKind::kCuda) {
+    // Of the host's memory; there to say what several threads reach that share nothing.
+    contenders.subjects.push_back(std::make_unique<Malloc>());
     add_cuda_contenders(contenders, found.id().index);
   } else {
     add_host_contenders(contenders);

@@ -1,10 +1,12 @@
 // `headroom bench`: who takes part, how much each does, what is printed.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -82,7 +84,7 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
   const Pretended& seen = *subject;
   const Contenders field = field_of(std::move(subject));
   const AllocBench bench =
-      bench_alloc({.threads = {3}, .rounds = 2, .pairs = 50, .round_ms = 5}, field, kSilent);
+      bench_alloc({.threads = {3}, .rounds = 2, .pairs = 50, .turn_ms = 5}, field, kSilent);
   EXPECT_EQ(seen.held.load(), 0);
   EXPECT_EQ(seen.threads.load() % 3, 0);
   EXPECT_GT(seen.threads.load(), 0);
@@ -100,15 +102,73 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
 TEST(BenchAlloc, SeveralThreadsAreComparedWithOne) {
   const Contenders field = field_of(std::make_unique<Pretended>());
   const AllocBench bench =
-      bench_alloc({.threads = {1, 2}, .rounds = 1, .pairs = 50, .round_ms = 5}, field, kSilent);
+      bench_alloc({.threads = {1, 2}, .rounds = 1, .pairs = 50, .turn_ms = 5}, field, kSilent);
   ASSERT_EQ(bench.cases.size(), 14U);
-  for (std::size_t i = 0; i < 7; ++i) {
+  for (std::size_t i = 0; i < bench.cases.size(); i += 2) {
+    EXPECT_EQ(bench.cases[i].name, bench.cases[i + 1].name);
     const AllocResult& one = bench.cases[i].results[0];
-    const AllocResult& two = bench.cases[i + 7].results[0];
+    const AllocResult& two = bench.cases[i + 1].results[0];
     EXPECT_FALSE(one.scaling);
     ASSERT_TRUE(two.scaling);
     EXPECT_DOUBLE_EQ(*two.scaling, one.pair_ns.median / two.pair_ns.median);
   }
+}
+
+// Which threads came, in their order: the caller, or one that was made for the turn.
+class Witness final : public Subject {
+ public:
+  explicit Witness(std::chrono::milliseconds pause_of_others = {}) : pause_(pause_of_others) {}
+  [[nodiscard]] std::string name() const override { return "witness"; }
+  void enter_thread() override {
+    const std::lock_guard lock(mutex_);
+    order += is_caller() ? 'c' : 'o';
+  }
+  std::uint64_t allocate(std::uint64_t /*size_bytes*/) override {
+    ++(is_caller() ? by_caller : by_others);
+    if (!is_caller()) std::this_thread::sleep_for(pause_);
+    return 1;
+  }
+  void free(std::uint64_t /*address*/) override {}
+
+  std::string order;
+  std::atomic<int> by_caller{0};
+  std::atomic<int> by_others{0};
+
+ private:
+  [[nodiscard]] bool is_caller() const { return std::this_thread::get_id() == caller_; }
+
+  std::thread::id caller_ = std::this_thread::get_id();
+  std::chrono::milliseconds pause_;
+  std::mutex mutex_;
+};
+
+TEST(BenchAlloc, HotRoundsOfOneThreadAndOfTwoAlternate) {
+  auto subject = std::make_unique<Witness>();
+  const Witness& seen = *subject;
+  const Contenders field = field_of(std::move(subject));
+  (void)bench_alloc(
+      {.threads = {1, 2}, .rounds = 2, .pairs = 50, .turn_ms = 1, .filter = "hot 4KiB"},
+      field,
+      kSilent);
+  // Three turns of one thread and three of two, twice.
+  ASSERT_GE(seen.order.size(), 18U);
+  std::string rounds = seen.order.substr(seen.order.size() - 18);
+  for (const std::size_t of_two : {3U, 12U}) {
+    std::sort(rounds.begin() + of_two, rounds.begin() + of_two + 6);
+  }
+  EXPECT_EQ(rounds,
+            "ccccccooo"
+            "ccccccooo");
+}
+
+TEST(BenchAlloc, AThreadThatLagsDoesNotLeaveTheOthersWithNothingToDo) {
+  auto subject = std::make_unique<Witness>(std::chrono::milliseconds(5));
+  const Witness& seen = *subject;
+  const Contenders field = field_of(std::move(subject));
+  (void)bench_alloc({.threads = {2}, .rounds = 1, .pairs = 200, .turn_ms = 1, .filter = "hot 512B"},
+                    field,
+                    kSilent);
+  EXPECT_LT(seen.by_others * 4, seen.by_caller) << "it stops when the first is done";
 }
 
 TEST(BenchAlloc, AFilterLeavesTheCasesWithItsTextInTheirNames) {
@@ -116,7 +176,7 @@ TEST(BenchAlloc, AFilterLeavesTheCasesWithItsTextInTheirNames) {
   const auto names = [&](const std::string& filter) {
     std::vector<std::string> out;
     for (const AllocCase& entry :
-         bench_alloc({.threads = {1}, .rounds = 1, .pairs = 10, .round_ms = 1, .filter = filter},
+         bench_alloc({.threads = {1}, .rounds = 1, .pairs = 10, .turn_ms = 1, .filter = filter},
                      field,
                      kSilent)
              .cases) {
@@ -132,7 +192,7 @@ TEST(BenchAlloc, AFilterLeavesTheCasesWithItsTextInTheirNames) {
 TEST(BenchAlloc, ASlowAllocatorDoesFewerPairs) {
   const Contenders field = field_of(std::make_unique<Pretended>(std::chrono::microseconds(50)));
   const AllocBench bench =
-      bench_alloc({.threads = {1}, .rounds = 1, .pairs = 100'000, .round_ms = 4}, field, kSilent);
+      bench_alloc({.threads = {1}, .rounds = 1, .pairs = 100'000, .turn_ms = 4}, field, kSilent);
   for (const AllocCase& entry : bench.cases) {
     EXPECT_GE(entry.results[0].pairs, 32U) << entry.name;
     EXPECT_LE(entry.results[0].pairs, 80U) << entry.name << ": 4 ms, 50 us and more each";
@@ -165,7 +225,7 @@ TEST(BenchAlloc, TheWorkingSetLeavesRoomOnASmallDevice) {
   const Counting& seen = *subject;
   Contenders field = field_of(std::move(subject));
   field.room_bytes = 32 * 16_MiB;
-  (void)bench_alloc({.threads = {1}, .rounds = 1, .pairs = 1000, .round_ms = 5}, field, kSilent);
+  (void)bench_alloc({.threads = {1}, .rounds = 1, .pairs = 1000, .turn_ms = 5}, field, kSilent);
   EXPECT_LE(seen.most, 33) << "16 MiB of blocks of half a MiB";
 }
 
@@ -335,7 +395,7 @@ TEST(CliBench, MeasuresADevicesCalls) {
 
 TEST(CliBench, MeasuresOnMetaByDefault) {
   const ProcessResult done =
-      run_bench({"bench", "--threads", "1", "--rounds", "1", "--round-ms", "5", "--json"});
+      run_bench({"bench", "--threads", "1", "--rounds", "1", "--turn-ms", "5", "--json"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["device"], "meta:0");
@@ -353,7 +413,7 @@ TEST(CliBench, MeasuresOnMetaByDefault) {
 
 TEST(CliBench, MeasuresOnTheCpuWithItsSegments) {
   const ProcessResult done = run_bench(
-      {"bench", "alloc", "--device", "cpu", "--threads", "2", "--rounds", "1", "--round-ms", "5"});
+      {"bench", "alloc", "--device", "cpu", "--threads", "2", "--rounds", "1", "--turn-ms", "5"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("on cpu:0"));
   EXPECT_THAT(done.out, HasSubstr("segments, uncached"));
