@@ -96,7 +96,8 @@ TEST(BenchAlloc, EveryBlockGoesBackAndEveryThreadEnters) {
     EXPECT_DOUBLE_EQ(entry.results[0].to_baseline.median, 1.0) << "alone it is the baseline";
     EXPECT_GT(entry.results[0].pair_ns.low, 0);
   }
-  EXPECT_EQ(bench.cases[0].results[0].pairs, 50U);
+  EXPECT_GE(bench.cases[0].results[0].pairs, 32U);
+  EXPECT_LE(bench.cases[0].results[0].pairs, 50U);
 }
 
 TEST(BenchAlloc, SeveralThreadsAreComparedWithOne) {

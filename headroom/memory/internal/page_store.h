@@ -76,6 +76,25 @@ class PageStore {
   // Slots behind all that were ever mapped; nothing where the arena has no such left.
   [[nodiscard]] std::optional<PageWindow> fresh_window(const PageArena& arena,
                                                        std::uint64_t size_bytes) const;
+  // As of the last search: free bytes in pages that hold something else too.
+  [[nodiscard]] std::uint64_t stuck_bytes() const noexcept { return stuck_bytes_; }
+  // Where in a hole a block takes the fewest pages: first of those that hold nothing now, then of
+  // all, since who shares them may leave before it does.
+  struct Spot {
+    DeviceAddress at = 0;
+    std::uint64_t empty_pages = UINT64_MAX;
+    std::uint64_t pages = UINT64_MAX;
+
+    [[nodiscard]] bool spares(const Spot& other) const noexcept {
+      return empty_pages != other.empty_pages ? empty_pages < other.empty_pages
+                                              : pages < other.pages;
+    }
+  };
+  [[nodiscard]] static Spot best_spot(const Block& hole, std::uint64_t size_bytes) noexcept;
+  // Of the smallest holes that are large enough, the one that has such a spot; null when none is
+  // large enough.
+  [[nodiscard]] static Block* sparing_hole(const PageArena& arena,
+                                           std::uint64_t size_bytes) noexcept;
   // Bytes of the pages that hold nothing now and that a window in a free block would take.
   [[nodiscard]] static std::uint64_t bytes_touched(const Block& block,
                                                    DeviceAddress begin,
@@ -240,6 +259,7 @@ class PageStore {
   std::uint64_t slot_bytes_ = 0;
   // As of the last search.
   bool wants_halves_ = false;
+  std::uint64_t stuck_bytes_ = 0;
   std::vector<Block*> covers_{};  // free blocks with pages that lie wholly in them
   const StreamClock* covers_sorted_for_ = nullptr;
   AddressRange slab_region_{};

@@ -72,6 +72,11 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
     last = found != streams.end() ? &*found : &streams.emplace_back(StreamArenas{.stream = stream});
     return *last;
   }
+  // Of blocks that are no larger than a few pages on average, the one that is searched for
+  // included, the ends add up.
+  [[nodiscard]] bool has_small_blocks() const noexcept;
+  [[nodiscard]] bool is_little_live() const noexcept;
+  [[nodiscard]] bool should_spare_pages() const noexcept;
   // The bytes up to which pages are created freely.
   [[nodiscard]] std::uint64_t cushion_end() const noexcept;
 
@@ -97,6 +102,7 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   std::uint64_t peak_live = 0;       // as far as a search has seen it
   std::uint64_t peak_needed = 0;     // most bytes of pages that held something, likewise
   std::uint64_t unsettled = 0;       // pages created because free ones could not be moved just then
+  bool spares_pages = false;         // holes are chosen by the pages that they take
   Cushion cushion;
   std::chrono::nanoseconds last_growth{};  // on the device's clock
 };

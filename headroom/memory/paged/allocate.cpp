@@ -59,8 +59,8 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
   const Request request{
       .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
   if (size_bytes > internal::kSlabMaxBytes && s.scopes.empty()) [[likely]] {
-    if (Block* const block = find_backed(request)) [[likely]] {
-      return hand_out(request, *block, block->address);
+    if (Block* const hole = find_backed(request)) [[likely]] {
+      return hand_out(request, *hole, spot_in(*hole, request));
     }
   }
   return allocate_otherwise(lock, request, failure);
@@ -137,10 +137,33 @@ internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexce
   return is_worth_it ? internal::ArenaKind::kLarge : internal::ArenaKind::kNormal;
 }
 
-// The smallest hole that is large enough; null when none is.
+// Whether a block should take the fewest pages, not just the smallest hole.
+inline bool PagedAllocator::spares_pages_for(const PageArena& arena,
+                                             const Request& request) const noexcept {
+  return state_->spares_pages && request.rounded >= arena.slot_bytes && !arena.is_private();
+}
+
+// The smallest hole that is large enough, or one of those; null when none is.
 inline PagedAllocator::Block* PagedAllocator::find_backed(const Request& request) {
   const PageArena* const arena = state_->arenas_of(request.stream).of(request.kind);
-  return arena == nullptr ? nullptr : arena->free->find(request.rounded);
+  if (arena == nullptr) return nullptr;
+  if (spares_pages_for(*arena, request)) [[unlikely]] {
+    return internal::PageStore::sparing_hole(*arena, request.rounded);
+  }
+  return arena->free->find(request.rounded);
+}
+
+inline DeviceAddress PagedAllocator::spot_in(const Block& hole,
+                                             const Request& request) const noexcept {
+  if (spares_pages_for(*hole.arena, request)) [[unlikely]] {
+    return internal::PageStore::best_spot(hole, request.rounded).at;
+  }
+  return hole.address;
+}
+
+inline PagedAllocator::Place PagedAllocator::place_in(Block& hole,
+                                                      const Request& request) const noexcept {
+  return {.block = &hole, .at = spot_in(hole, request)};
 }
 
 inline PagedAllocator::Place PagedAllocator::at_front(Block& block) noexcept {
@@ -160,14 +183,14 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
       if (pool != nullptr) return place_in_pool(*pool, request);
     }
   }
-  if (Block* const block = find_backed(request)) return at_front(*block);
+  if (Block* const hole = find_backed(request)) return place_in(*hole, request);
   Place found = stitch(request);
   if (found.is_found()) return found;
   // The ladder: what others can give, then what waiting can.
   if (run_free_callbacks(lock)) {
     prepare();
     process_pending();
-    if (Block* const block = find_backed(request)) return at_front(*block);
+    if (Block* const hole = find_backed(request)) return place_in(*hole, request);
     found = stitch(request);
     if (found.is_found()) return found;
   }
@@ -180,8 +203,8 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   release_pools();
   s.store.retire(UINT64_MAX);
   prepare();
-  Block* const block = find_backed(request);
-  return block != nullptr ? at_front(*block) : stitch(request);
+  Block* const hole = find_backed(request);
+  return hole != nullptr ? place_in(*hole, request) : stitch(request);
 }
 
 PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
@@ -250,7 +273,7 @@ DeviceAddress PagedAllocator::take_slab_page(StreamId stream) {
   s.blocks.prepare(2);
   s.slab_pages.prepare();
   Block* const hole = find_backed(request);
-  const Place found = hole != nullptr ? at_front(*hole) : stitch(request);
+  const Place found = hole != nullptr ? place_in(*hole, request) : stitch(request);
   if (!found.is_found()) return 0;
   Block& block = take(request, *found.block, found.at);
   s.slab_pages.insert(block.address, &block);

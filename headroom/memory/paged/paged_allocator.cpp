@@ -44,15 +44,32 @@ std::uint64_t PagedState::room_in_limit(std::uint64_t released) const noexcept {
   return saturating_subtract(self.limit_value(), reserved);
 }
 
-// Halves cost twice the calls, so they are for where a page's rounding shows: the block is small or
-// little is live, or much of what is free lies in whole pages that hold something and so cannot be
-// used for large blocks.
+bool PagedState::has_small_blocks() const noexcept {
+  constexpr std::uint64_t kPagesOnAverage = 4;
+  const auto live = static_cast<std::uint64_t>(self.stats_.live_bytes.current);
+  return (live + searched_bytes) / (active.size() + 1) < kPagesOnAverage * options.page_bytes;
+}
+
+// Where much is live, in small blocks, and what is stuck beside them shows. Of the rest the
+// smallest hole is best: it is found at once, and keeps what is free in large pieces.
+bool PagedState::should_spare_pages() const noexcept {
+  constexpr std::uint64_t kStuckPart = 100;
+  return !is_little_live() && has_small_blocks() && store.stuck_bytes() > peak_live / kStuckPart;
+}
+
+bool PagedState::is_little_live() const noexcept {
+  constexpr std::uint64_t kPages = 128;
+  return peak_live / kPages < options.page_bytes;
+}
+
+// Halves cost twice the calls, so they are for where a page's rounding shows: the block is small,
+// or most are, or little is live, or much of what is free lies in whole pages that hold something
+// and so cannot be used for large blocks.
 bool PagedState::wants_halves(std::uint64_t stuck_bytes) const noexcept {
   constexpr std::uint64_t kPagesOfBlock = 8;
-  constexpr std::uint64_t kPagesOfLive = 128;
   constexpr double kStuckShare = 0.012;
-  return searched_bytes / kPagesOfBlock < options.page_bytes ||
-         peak_live / kPagesOfLive < options.page_bytes ||
+  return searched_bytes / kPagesOfBlock < options.page_bytes || is_little_live() ||
+         has_small_blocks() ||
          static_cast<double>(stuck_bytes) > kStuckShare * static_cast<double>(peak_live);
 }
 

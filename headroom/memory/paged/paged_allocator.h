@@ -159,7 +159,11 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] DeviceAddress allocate_otherwise(std::unique_lock<Mutex>& lock,
                                                  const Request& request,
                                                  std::optional<AllocationFailure>& failure);
+  [[nodiscard]] bool spares_pages_for(const PageArena& arena,
+                                      const Request& request) const noexcept;
   [[nodiscard]] Block* find_backed(const Request& request);
+  [[nodiscard]] DeviceAddress spot_in(const Block& hole, const Request& request) const noexcept;
+  [[nodiscard]] Place place_in(Block& hole, const Request& request) const noexcept;
   [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
   [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
   [[nodiscard]] static Place at_front(Block& block) noexcept;

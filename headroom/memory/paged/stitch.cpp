@@ -69,6 +69,7 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
   s.last_growth = device_.now();
   Place found = stitch_within(request, /*in_cushion=*/true);
   if (!found.is_found() && !found.has_failed) found = stitch_within(request, /*in_cushion=*/false);
+  s.spares_pages = s.should_spare_pages();
   // Under a limit pages are placed the same way each time, however long it takes: a plan holds.
   const bool has_grown = reserved_bytes() > reserved_before;
   if (!has_grown && !limit_is_set()) s.cushion.note_moves(s.last_growth, device_.now());
