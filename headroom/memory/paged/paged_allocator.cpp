@@ -45,7 +45,7 @@ std::uint64_t PagedState::room_in_limit(std::uint64_t released) const noexcept {
 }
 
 bool PagedState::has_small_blocks() const noexcept {
-  constexpr std::uint64_t kPagesOnAverage = 4;
+  constexpr std::uint64_t kPagesOnAverage = 3;
   const auto live = static_cast<std::uint64_t>(self.stats_.live_bytes.current);
   return (live + searched_bytes) / (active.size() + 1) < kPagesOnAverage * options.page_bytes;
 }
