@@ -99,8 +99,8 @@ struct Amount {
 };
 
 // What the threads of a turn share. They begin together, and wait for that awake: to be woken takes
-// far longer than a pair and would be part of what is measured. They end together too: a thread
-// that the machine has stopped for a while would else leave the others with nothing to do.
+// far longer than a pair and would be part of what is measured. They end together too: else
+// all would wait for one that the machine has kept from running.
 class Race {
  public:
   explicit Race(std::size_t threads) noexcept : missing_(threads) {}

@@ -159,7 +159,7 @@ Contenders find_contenders(std::string_view device) {
     contenders.subjects.push_back(std::make_unique<Segments>(found));
   }
   if (kind == DeviceKind::kCuda) {
-    // Of the host's memory; there to say what several threads reach that share nothing.
+    // Of the host's memory; there to say what several threads reach that have little to share.
     contenders.subjects.push_back(std::make_unique<Malloc>());
     add_cuda_contenders(contenders, found.id().index);
   } else {
