@@ -79,7 +79,7 @@ class PageStore {
   // As of the last search: free bytes in pages that hold something else too.
   [[nodiscard]] std::uint64_t stuck_bytes() const noexcept { return stuck_bytes_; }
   // Where in a hole a block takes the fewest pages: first of those that hold nothing now, then of
-  // all, since who shares them may leave before it does.
+  // all, since who shares them may leave before it does. In pages of the smallest size.
   struct Spot {
     DeviceAddress at = 0;
     std::uint64_t empty_pages = UINT64_MAX;

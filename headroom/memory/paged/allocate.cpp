@@ -140,7 +140,7 @@ internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexce
 // Whether a block should take the fewest pages, not just the smallest hole.
 inline bool PagedAllocator::spares_pages_for(const PageArena& arena,
                                              const Request& request) const noexcept {
-  return state_->spares_pages && request.rounded >= arena.slot_bytes && !arena.is_private();
+  return state_->spares_pages && request.rounded >= arena.slot_bytes;
 }
 
 // The smallest hole that is large enough, or one of those; null when none is.

@@ -1,4 +1,5 @@
-// Which window of addresses to back: the one that lacks the fewest pages.
+// Which window of addresses to back: the one that lacks the fewest pages. And, where pages are
+// scarce, which hole takes the fewest.
 #include <algorithm>
 
 #include "headroom/base/checked.h"
