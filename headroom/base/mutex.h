@@ -11,7 +11,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <semaphore>
+
+#include "headroom/base/semaphore.h"
 
 namespace headroom {
 
@@ -61,7 +62,7 @@ class Mutex {
   // Threads that look on, and those chosen to wake, which are about to.
   std::atomic<std::int32_t> onlookers_ = 0;
   std::atomic<std::uint32_t> turns_ = 0;  // while somebody slept
-  std::counting_semaphore<> chosen_{0};
+  Semaphore chosen_{};
 };
 
 }  // namespace headroom
