@@ -34,10 +34,10 @@ double once_ms(F&& work) {
 // The quickest of a few in a row; the first brings the caches to what the others find.
 template <class F>
 double quickest_ms(F&& work) {
-  constexpr int kTurns = 5;
+  constexpr int kInARow = 5;
   work();
   double out = once_ms(work);
-  for (int i = 1; i < kTurns; ++i) out = std::min(out, once_ms(work));
+  for (int i = 1; i < kInARow; ++i) out = std::min(out, once_ms(work));
   return out;
 }
 
