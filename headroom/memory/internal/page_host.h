@@ -53,6 +53,7 @@ struct PageSupply {
   bool moves_others = false;  // of other streams, behind an event
   bool creates = false;       // up to the limit
   bool breaks_large = false;  // larger pages where smaller ones are wanted
+  bool wants_large = true;    // in the arena of large blocks
 };
 
 // The device has no room, as opposed to being broken.

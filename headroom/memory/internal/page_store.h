@@ -78,23 +78,6 @@ class PageStore {
                                                        std::uint64_t size_bytes) const;
   // As of the last search: free bytes in pages that hold something else too.
   [[nodiscard]] std::uint64_t stuck_bytes() const noexcept { return stuck_bytes_; }
-  // Where in a hole a block takes the fewest pages: first of those that hold nothing now, then of
-  // all, since who shares them may leave before it does. In pages of the smallest size.
-  struct Spot {
-    DeviceAddress at = 0;
-    std::uint64_t empty_pages = UINT64_MAX;
-    std::uint64_t pages = UINT64_MAX;
-
-    [[nodiscard]] bool spares(const Spot& other) const noexcept {
-      return empty_pages != other.empty_pages ? empty_pages < other.empty_pages
-                                              : pages < other.pages;
-    }
-  };
-  [[nodiscard]] static Spot best_spot(const Block& hole, std::uint64_t size_bytes) noexcept;
-  // Of the smallest holes that are large enough, the one that has such a spot; null when none is
-  // large enough.
-  [[nodiscard]] static Block* sparing_hole(const PageArena& arena,
-                                           std::uint64_t size_bytes) noexcept;
   // Bytes of the pages that hold nothing now and that a window in a free block would take.
   [[nodiscard]] static std::uint64_t bytes_touched(const Block& block,
                                                    DeviceAddress begin,

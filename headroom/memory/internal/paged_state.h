@@ -76,7 +76,8 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   // included, the ends add up.
   [[nodiscard]] bool has_small_blocks() const noexcept;
   [[nodiscard]] bool is_little_live() const noexcept;
-  [[nodiscard]] bool should_spare_pages() const noexcept;
+  // Whether large blocks are kept apart, after a search.
+  void note_stuck() noexcept;
   // The bytes up to which pages are created freely.
   [[nodiscard]] std::uint64_t cushion_end() const noexcept;
 
@@ -102,7 +103,8 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   std::uint64_t peak_live = 0;       // as far as a search has seen it
   std::uint64_t peak_needed = 0;     // most bytes of pages that held something, likewise
   std::uint64_t unsettled = 0;       // pages created because free ones could not be moved just then
-  bool spares_pages = false;         // holes are chosen by the pages that they take
+  bool keeps_apart = false;          // large blocks from small ones, whatever their pages
+  std::uint64_t apart_from_bytes;    // what counts as large; smaller ones are all in one arena
   Cushion cushion;
   std::chrono::nanoseconds last_growth{};  // on the device's clock
 };

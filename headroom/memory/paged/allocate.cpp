@@ -60,7 +60,7 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
       .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
   if (size_bytes > internal::kSlabMaxBytes && s.scopes.empty()) [[likely]] {
     if (Block* const hole = find_backed(request)) [[likely]] {
-      return hand_out(request, *hole, spot_in(*hole, request));
+      return hand_out(request, *hole, hole->address);
     }
   }
   return allocate_otherwise(lock, request, failure);
@@ -125,45 +125,26 @@ void PagedAllocator::prepare() {
 }
 
 internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexcept {
-  const PagedOptions& options = state_->options;
-  if (rounded < options.large_from_bytes) [[likely]] {
+  if (rounded < state_->apart_from_bytes) [[likely]] {
     return internal::ArenaKind::kNormal;
   }
+  return state_->keeps_apart || is_worth_large_pages(rounded) ? internal::ArenaKind::kLarge
+                                                              : internal::ArenaKind::kNormal;
+}
+
+bool PagedAllocator::is_worth_large_pages(std::uint64_t rounded) const noexcept {
+  const PagedOptions& options = state_->options;
+  if (rounded < options.large_from_bytes) return false;
   const std::uint64_t peak =
       std::max(state_->peak_live, static_cast<std::uint64_t>(stats_.live_bytes.current) + rounded);
   const std::uint64_t in_large = state_->store.bytes_of(internal::PageSize::kLarge) + rounded;
-  const bool is_worth_it =
-      peak / kLargePagesOfLive >= options.large_page_bytes && in_large >= peak / kShareOfLarge;
-  return is_worth_it ? internal::ArenaKind::kLarge : internal::ArenaKind::kNormal;
+  return peak / kLargePagesOfLive >= options.large_page_bytes && in_large >= peak / kShareOfLarge;
 }
 
-// Whether a block should take the fewest pages, not just the smallest hole.
-inline bool PagedAllocator::spares_pages_for(const PageArena& arena,
-                                             const Request& request) const noexcept {
-  return state_->spares_pages && request.rounded >= arena.slot_bytes;
-}
-
-// The smallest hole that is large enough, or one of those; null when none is.
+// The smallest hole that is large enough; null when none is.
 inline PagedAllocator::Block* PagedAllocator::find_backed(const Request& request) {
   const PageArena* const arena = state_->arenas_of(request.stream).of(request.kind);
-  if (arena == nullptr) return nullptr;
-  if (spares_pages_for(*arena, request)) [[unlikely]] {
-    return internal::PageStore::sparing_hole(*arena, request.rounded);
-  }
-  return arena->free->find(request.rounded);
-}
-
-inline DeviceAddress PagedAllocator::spot_in(const Block& hole,
-                                             const Request& request) const noexcept {
-  if (spares_pages_for(*hole.arena, request)) [[unlikely]] {
-    return internal::PageStore::best_spot(hole, request.rounded).at;
-  }
-  return hole.address;
-}
-
-inline PagedAllocator::Place PagedAllocator::place_in(Block& hole,
-                                                      const Request& request) const noexcept {
-  return {.block = &hole, .at = spot_in(hole, request)};
+  return arena == nullptr ? nullptr : arena->free->find(request.rounded);
 }
 
 inline PagedAllocator::Place PagedAllocator::at_front(Block& block) noexcept {
@@ -183,14 +164,14 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
       if (pool != nullptr) return place_in_pool(*pool, request);
     }
   }
-  if (Block* const hole = find_backed(request)) return place_in(*hole, request);
+  if (Block* const hole = find_backed(request)) return at_front(*hole);
   Place found = stitch(request);
   if (found.is_found()) return found;
   // The ladder: what others can give, then what waiting can.
   if (run_free_callbacks(lock)) {
     prepare();
     process_pending();
-    if (Block* const hole = find_backed(request)) return place_in(*hole, request);
+    if (Block* const hole = find_backed(request)) return at_front(*hole);
     found = stitch(request);
     if (found.is_found()) return found;
   }
@@ -204,7 +185,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   s.store.retire(UINT64_MAX);
   prepare();
   Block* const hole = find_backed(request);
-  return hole != nullptr ? place_in(*hole, request) : stitch(request);
+  return hole != nullptr ? at_front(*hole) : stitch(request);
 }
 
 PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
@@ -273,7 +254,7 @@ DeviceAddress PagedAllocator::take_slab_page(StreamId stream) {
   s.blocks.prepare(2);
   s.slab_pages.prepare();
   Block* const hole = find_backed(request);
-  const Place found = hole != nullptr ? place_in(*hole, request) : stitch(request);
+  const Place found = hole != nullptr ? at_front(*hole) : stitch(request);
   if (!found.is_found()) return 0;
   Block& block = take(request, *found.block, found.at);
   s.slab_pages.insert(block.address, &block);

@@ -18,6 +18,7 @@ PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedO
       store(device, blocks, *this),
       slabs(device, allocator.mutex_, *this),
       pending(device),
+      apart_from_bytes(wanted.large_from_bytes),
       cushion(wanted.cushion_fraction, wanted.widest_cushion_fraction),
       last_growth(device.now()) {
   const std::uint64_t granularity = device.properties().granularity_bytes;
@@ -50,11 +51,17 @@ bool PagedState::has_small_blocks() const noexcept {
   return (live + searched_bytes) / (active.size() + 1) < kPagesOnAverage * options.page_bytes;
 }
 
-// Where much is live, in small blocks, and what is stuck beside them shows. Of the rest the
-// smallest hole is best: it is found at once, and keeps what is free in large pieces.
-bool PagedState::should_spare_pages() const noexcept {
+// Large blocks that come and go among small ones that stay leave these behind one by one, each
+// alone in the pages at its ends. So where what is stuck in such pages shows, and until it is half
+// of that, large blocks have an arena of their own.
+void PagedState::note_stuck() noexcept {
+  constexpr std::uint64_t kPagesOfLarge = 4;
   constexpr std::uint64_t kStuckPart = 100;
-  return !is_little_live() && has_small_blocks() && store.stuck_bytes() > peak_live / kStuckPart;
+  const std::uint64_t much = peak_live / kStuckPart;
+  const bool should_begin = !is_little_live() && has_small_blocks() && store.stuck_bytes() > much;
+  keeps_apart = should_begin || (keeps_apart && store.stuck_bytes() > much / 2);
+  const std::uint64_t from = keeps_apart ? kPagesOfLarge * options.page_bytes : UINT64_MAX;
+  apart_from_bytes = std::min(options.large_from_bytes, from);
 }
 
 bool PagedState::is_little_live() const noexcept {

@@ -151,6 +151,7 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
   void prepare();
   [[nodiscard]] internal::ArenaKind kind_for(std::uint64_t rounded) const noexcept;
+  [[nodiscard]] bool is_worth_large_pages(std::uint64_t rounded) const noexcept;
   [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
   // Apart from do_allocate, so that what takes no lock saves no registers for it.
   [[gnu::noinline]] DeviceAddress allocate_locked(std::uint64_t size_bytes,
@@ -159,11 +160,7 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] DeviceAddress allocate_otherwise(std::unique_lock<Mutex>& lock,
                                                  const Request& request,
                                                  std::optional<AllocationFailure>& failure);
-  [[nodiscard]] bool spares_pages_for(const PageArena& arena,
-                                      const Request& request) const noexcept;
   [[nodiscard]] Block* find_backed(const Request& request);
-  [[nodiscard]] DeviceAddress spot_in(const Block& hole, const Request& request) const noexcept;
-  [[nodiscard]] Place place_in(Block& hole, const Request& request) const noexcept;
   [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
   [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
   [[nodiscard]] static Place at_front(Block& block) noexcept;

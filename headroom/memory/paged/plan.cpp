@@ -116,7 +116,8 @@ std::uint64_t PageStore::fill_next(Plan& plan, SlotRange run, PageSupply supply)
   const bool is_slab = plan.arena->kind == ArenaKind::kSlab;
   PageClass& usual = of(is_slab ? PageSize::kSlab : PageSize::kWhole);
   PageClass& large = of(PageSize::kLarge);
-  const bool wants_large = plan.arena->kind == ArenaKind::kLarge && run.last - slot >= large.span;
+  const bool wants_large =
+      supply.wants_large && plan.arena->kind == ArenaKind::kLarge && run.last - slot >= large.span;
   if (wants_large && obtain(plan, slot, large, supply)) return large.span;
   if (obtain_usual(plan, slot, supply)) return usual.span;
   const bool may_break = supply.breaks_large && !is_slab && has_room(plan, slot, large.span);

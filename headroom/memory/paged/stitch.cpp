@@ -69,7 +69,7 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
   s.last_growth = device_.now();
   Place found = stitch_within(request, /*in_cushion=*/true);
   if (!found.is_found() && !found.has_failed) found = stitch_within(request, /*in_cushion=*/false);
-  s.spares_pages = s.should_spare_pages();
+  s.note_stuck();
   // Under a limit pages are placed the same way each time, however long it takes: a plan holds.
   const bool has_grown = reserved_bytes() > reserved_before;
   if (!has_grown && !limit_is_set()) s.cushion.note_moves(s.last_growth, device_.now());
@@ -99,7 +99,9 @@ class PagedAllocator::Stitcher {
         store_(allocator.state_->store),
         request_(request),
         own_(own),
-        in_cushion_(in_cushion) {
+        in_cushion_(in_cushion),
+        wants_large_(request.kind != internal::ArenaKind::kLarge ||
+                     allocator.is_worth_large_pages(request.rounded)) {
     using internal::ArenaKind;
     // Where blocks may go that find no room in their own arena; slabs keep to theirs.
     if (request.kind == ArenaKind::kSlab) return;
@@ -145,6 +147,7 @@ class PagedAllocator::Stitcher {
     if (!window) return {};
     supply.creates_in_cushion = true;
     supply.creates = !in_cushion_;
+    supply.wants_large = wants_large_;
     const Backed backed = store_.back(arena, *window, supply);
     missing_ = backed.missing_bytes;
     if (backed.outcome == Backing::kDone) return {.block = backed.block, .at = window->begin};
@@ -173,6 +176,7 @@ class PagedAllocator::Stitcher {
   PageArena& own_;
   PageArena* other_ = nullptr;
   bool in_cushion_;
+  bool wants_large_;
   Place failed_{};
   std::uint64_t missing_ = 0;
   std::optional<PageWindow> own_window_{};

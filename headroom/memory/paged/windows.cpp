@@ -1,8 +1,6 @@
-// Which window of addresses to back: the one that lacks the fewest pages. And, where pages are
-// scarce, which hole takes the fewest.
+// Which window of addresses to back: the one that lacks the fewest pages.
 #include <algorithm>
 
-#include "headroom/base/checked.h"
 #include "headroom/memory/internal/page_store.h"
 
 namespace headroom::memory::internal {
@@ -236,46 +234,6 @@ std::optional<PageWindow> PageStore::fresh_window(const PageArena& arena,
   const DeviceAddress end = arena.end();
   if (end < begin || end - begin < size_bytes) return std::nullopt;
   return PageWindow{.begin = begin, .end = begin + size_bytes, .run_begin = begin, .run_end = end};
-}
-
-PageStore::Spot PageStore::best_spot(const Block& hole, std::uint64_t size_bytes) noexcept {
-  const PageArena& arena = *hole.arena;
-  const DeviceAddress end = hole.address + hole.size;
-  const SlotRange empty = slots_within(arena, hole.address, end);
-  Spot best;
-  const auto consider = [&](DeviceAddress at) {
-    if (at < hole.address || at + size_bytes > end) return;
-    const SlotRange touched = slots_touched(arena, at, at + size_bytes);
-    const SlotRange taken{.first = std::max(touched.first, empty.first),
-                          .last = std::min(touched.last, empty.last)};
-    const Spot spot{.at = at, .empty_pages = taken.size(), .pages = touched.size()};
-    if (spot.spares(best)) best = spot;
-  };
-  consider(hole.address);
-  consider(end - size_bytes);
-  // Alone in its pages, where it leaves little of them unused.
-  constexpr std::uint64_t kFewParts = 25;
-  if (round_up(size_bytes, arena.slot_bytes) - size_bytes <= size_bytes / kFewParts) {
-    consider(arena.address_of(empty.first));
-    consider(arena.address_of(empty.last) - size_bytes);
-  }
-  return best;
-}
-
-Block* PageStore::sparing_hole(const PageArena& arena, std::uint64_t size_bytes) noexcept {
-  constexpr int kMostLooks = 8;
-  Block* found = nullptr;
-  Spot best;
-  int looks = 0;
-  arena.free->for_each_from(size_bytes, [&](Block& hole) {
-    const Spot spot = best_spot(hole, size_bytes);
-    if (spot.spares(best)) {
-      best = spot;
-      found = &hole;
-    }
-    return ++looks < kMostLooks;
-  });
-  return found;
 }
 
 std::uint64_t PageStore::bytes_touched(const Block& block,
