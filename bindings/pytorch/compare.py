@@ -78,7 +78,7 @@ WORKLOADS = {"gpt2_varlen": gpt2_varlen, "gnn_sampled": gnn_sampled}
 
 
 # For the program, autograd's thread and a little else. Which ones a run would get by chance, near to
-# the GPU or far from it, makes more of a difference than an allocator.
+# the GPU or far from it, is not to count as the allocator's.
 PROCESSORS = 4
 
 
