@@ -3,11 +3,12 @@
     python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3]
 
 Runs two ragged workloads (a GPT-2 with sequences of random length under bf16 autocast, a GraphSAGE
-on random subgraphs) in processes of their own, native and plugged in by turns, then once more
-plugged in under a limit of 1.02 times the peak of active bytes. Prints a line of JSON for each: how
-far apart the losses are, the step time over native's (median of the medians of the runs, which are
-listed too: where they differ much, take more rounds), and peak reserved over peak active. All runs
-are on the same few processors. Models have random weights; nothing is downloaded.
+on random subgraphs) in processes of their own: a round is one native and one plugged in, which take
+the same step one right after the other, so that a machine that is slow for a while is slow for
+both. Then once more plugged in, under a limit of 1.02 times the peak of active bytes. Prints a line
+of JSON for each: how far apart the losses are, a step's time over that of native's same step
+(median of all steps, and of each round's), and peak reserved over peak active. Models have random
+weights; nothing is downloaded.
 """
 
 import argparse
@@ -77,15 +78,20 @@ def gnn_sampled(torch, rng):
 WORKLOADS = {"gpt2_varlen": gpt2_varlen, "gnn_sampled": gnn_sampled}
 
 
-# For the program, autograd's thread and a little else. Which ones a run would get by chance, near to
-# the GPU or far from it, is not to count as the allocator's.
+# For the program, autograd's thread and a little else. Which ones a run would get by chance, near
+# to the GPU or far from it, is not to count as the allocator's.
 PROCESSORS = 4
 
 
-def run_one(name, library):
-    """The child: one workload, its losses and step times as a line of JSON."""
+def run_child(name, library):
+    """The child: a step for every line it is given, its loss and its time as a line of JSON."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:PROCESSORS])
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     import torch
+
+    def answer(**fields):
+        print(json.dumps(fields), file=answers, flush=True)
 
     if library:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(
@@ -93,38 +99,101 @@ def run_one(name, library):
     rng = random.Random(7)
     torch.manual_seed(7)
     step, count = WORKLOADS[name](torch, rng)
-    losses, times = [], []
+    answer(steps=count)
     for _ in range(count):
+        if not sys.stdin.readline():
+            return  # nobody asks any more
         torch.cuda.synchronize()
         start = time.perf_counter()
         loss = step()
         torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-        losses.append(loss.item())
-    out = {"losses": losses, "times": times}
-    if not library:
+        answer(seconds=time.perf_counter() - start, loss=loss.item())
+    if library:
+        answer()  # it writes its own statistics, at its end
+    else:
         stats = torch.cuda.memory_stats()
-        out["active_peak"] = stats["active_bytes.all.peak"]
-        out["reserved_peak"] = stats["reserved_bytes.all.peak"]
-    print(json.dumps(out))
+        answer(active_peak=stats["active_bytes.all.peak"],
+               reserved_peak=stats["reserved_bytes.all.peak"])
 
 
-def child(name, library, limit=None):
-    with tempfile.TemporaryDirectory() as folder:
-        stats_file = os.path.join(folder, "stats.json")
+class RunFailed(Exception):
+    """A child that ended before its last step; the text is the last line it wrote."""
+
+
+class Run:
+    """A workload in a process of its own, a step at a time."""
+
+    def __init__(self, name, library, limit=None):
+        self.times, self.losses, self.stats = [], [], {}
+        self._is_plugged = bool(library)
+        self._folder = tempfile.TemporaryDirectory()
+        self._stats_file = os.path.join(self._folder.name, "stats.json")
         environment = dict(os.environ, HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
-                           PYTHONHASHSEED="0", HEADROOM_STATS=stats_file)
+                           PYTHONHASHSEED="0", HEADROOM_STATS=self._stats_file)
         if limit:
             environment["HEADROOM_LIMIT"] = str(limit)
-        command = [sys.executable, __file__, library or "", "--child", name]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if done.returncode != 0:
-            return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-        out = json.loads(done.stdout.strip().splitlines()[-1])
-        if library:
-            with open(stats_file, encoding="utf-8") as file:
-                out.update(json.load(file)[0])
-        return out
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, library or "", "--child", name], env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+        self._folder.cleanup()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            raise RunFailed((self._errors.read().strip().splitlines() or ["no message"])[-1])
+        return json.loads(line)
+
+    def wait_until_ready(self):
+        """The number of steps it has."""
+        return self._answer()["steps"]
+
+    def step(self):
+        try:
+            print(file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            pass  # it has ended; the answer says why
+        answer = self._answer()
+        self.times.append(answer["seconds"])
+        self.losses.append(answer["loss"])
+
+    def finish(self):
+        self.stats = self._answer()
+        self._process.communicate()
+        if self._is_plugged:
+            with open(self._stats_file, encoding="utf-8") as file:
+                self.stats.update(json.load(file)[0])
+
+
+def run_round(name, library, number):
+    """A native run and a plugged one, which take each step by turns."""
+    with Run(name, None) as native, Run(name, library) as plugged:
+        both = (native, plugged)
+        steps = min(run.wait_until_ready() for run in both)  # neither loads while the other steps
+        for i in range(steps):
+            for run in both if (number + i) % 2 else reversed(both):  # neither is always the first
+                run.step()
+        native.finish()
+        plugged.finish()
+    return native, plugged
+
+
+def run_under(name, library, limit):
+    with Run(name, library, limit) as run:
+        for _ in range(run.wait_until_ready()):
+            run.step()
+        run.finish()
+    return run
 
 
 def same_losses(a, b):
@@ -132,44 +201,43 @@ def same_losses(a, b):
     return max(abs(x - y) / max(abs(x), 1e-12) for x, y in zip(a, b))
 
 
+def time_ratios(native, plugged):
+    return [plug / own for plug, own in zip(plugged.times, native.times)]
+
+
 def compare(name, library, rounds):
-    native, plugged = [], []
-    for i in range(2 * rounds):
-        is_native = i % 4 in (0, 3)  # neither is always the first of a round
-        run = child(name, None if is_native else library)
-        if "error" in run:
-            return {"workload": name, "error": run["error"]}
-        (native if is_native else plugged).append(run)
-    step_ms = lambda runs: [statistics.median(run["times"]) * 1e3 for run in runs]
-    native_ms, plugged_ms = step_ms(native), step_ms(plugged)
-    last = plugged[-1]
-    limit = int(1.02 * last["active_peak"])
-    tight = child(name, library, limit)
-    return {
+    done = [run_round(name, library, number) for number in range(rounds)]
+    native_runs, plugged_runs = zip(*done)
+    native, plugged = native_runs[-1], plugged_runs[-1]
+    ratios = [time_ratios(*pair) for pair in done]
+    step_ms = lambda runs: statistics.median(sum((run.times for run in runs), [])) * 1e3
+    limit = int(1.02 * plugged.stats["active_peak"])
+    result = {
         "workload": name,
-        "loss_difference": same_losses(native[0]["losses"], last["losses"]),
-        "loss_difference_native": same_losses(native[0]["losses"], native[-1]["losses"]),
-        "native_step_ms": statistics.median(native_ms),
-        "step_ms": statistics.median(plugged_ms),
-        "step_ratio": statistics.median(plugged_ms) / statistics.median(native_ms),
-        "native_runs_ms": native_ms,
-        "runs_ms": plugged_ms,
-        "native_reserved_over_active": native[-1]["reserved_peak"] / native[-1]["active_peak"],
-        "reserved_over_active": last["reserved_peak"] / last["active_peak"],
-        "active_peak": last["active_peak"],
-        "reserved_peak": last["reserved_peak"],
-        "handles_created": last["handles_created"],
-        "handles_mapped": last["handles_mapped"],
-        "handles_unmapped": last["handles_unmapped"],
-        "retries": last["retries"],
+        "loss_difference": same_losses(native_runs[0].losses, plugged.losses),
+        "loss_difference_native": same_losses(native_runs[0].losses, native.losses),
+        "native_step_ms": step_ms(native_runs),
+        "step_ms": step_ms(plugged_runs),
+        "step_ratio": statistics.median(sum(ratios, [])),
+        "step_ratio_of_rounds": [statistics.median(of_round) for of_round in ratios],
+        "native_reserved_over_active": native.stats["reserved_peak"] / native.stats["active_peak"],
+        "reserved_over_active": plugged.stats["reserved_peak"] / plugged.stats["active_peak"],
+        **{field: plugged.stats[field] for field in (
+            "active_peak", "reserved_peak", "handles_created", "handles_mapped",
+            "handles_unmapped", "retries")},
         "limit": limit,
-        "under_limit": tight.get("error", "completed"),
-        "under_limit_step_ms":
-            None if "error" in tight else statistics.median(tight["times"]) * 1e3,
-        "under_limit_reserved_peak": tight.get("reserved_peak"),
-        "under_limit_retries": tight.get("retries"),
-        "under_limit_loss_difference":
-            None if "error" in tight else same_losses(native[0]["losses"], tight["losses"]),
+    }
+    try:
+        tight = run_under(name, library, limit)
+    except RunFailed as failure:
+        return {**result, "under_limit": str(failure)}
+    return {
+        **result,
+        "under_limit": "completed",
+        "under_limit_step_ms": step_ms([tight]),
+        "under_limit_reserved_peak": tight.stats["reserved_peak"],
+        "under_limit_retries": tight.stats["retries"],
+        "under_limit_loss_difference": same_losses(native_runs[0].losses, tight.losses),
     }
 
 
@@ -181,13 +249,17 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        run_one(options.child, options.library)
+        run_child(options.child, options.library)
         return
     library = os.path.abspath(options.library)
     if not os.path.isfile(library):
         parser.error(f"{options.library}: there is no such file; build the target headroom_pytorch")
     for name in options.workload or WORKLOADS:
-        print(json.dumps(compare(name, library, options.rounds)), flush=True)
+        try:
+            result = compare(name, library, options.rounds)
+        except RunFailed as failure:
+            result = {"workload": name, "error": str(failure)}
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
