@@ -254,6 +254,8 @@ def main():
     library = os.path.abspath(options.library)
     if not os.path.isfile(library):
         parser.error(f"{options.library}: there is no such file; build the target headroom_pytorch")
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: at least 1 is needed")
     for name in options.workload or WORKLOADS:
         try:
             result = compare(name, library, options.rounds)
