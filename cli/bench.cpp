@@ -1,9 +1,6 @@
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +18,7 @@
 #include "cli/bench_views.h"
 #include "cli/claims.h"
 #include "cli/commands.h"
+#include "cli/output_file.h"
 
 namespace headroom::cli {
 namespace {
@@ -40,21 +38,14 @@ struct BenchQuestion {
 };
 
 ExitCode run_claims(const BenchQuestion& question, const Context& context) {
-  std::error_code none;
-  if (!question.force && !question.output.empty() &&
-      std::filesystem::exists(question.output, none)) {
-    throw Error(fmt::format("'{}' exists; --force overwrites it", question.output));
-  }
+  if (!question.output.empty()) check_output_file(question.output, question.force);
   const std::vector<Claim> claims = measure_claims(context);
   const std::string text = context.is_json ? claims_json(claims) : claims_document(claims);
   if (question.output.empty()) {
     context.print(text);
     return ExitCode::kDone;
   }
-  std::ofstream out(question.output, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw Error(fmt::format("'{}' could not be written", question.output));
+  write_output_file(question.output, text);
   context.say(fmt::format("{} claims in {}", claims.size(), question.output));
   return ExitCode::kDone;
 }

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +13,7 @@
 #include "headroom/trace/device_name.h"
 
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/samples.h"
 #include "cli/trace_input.h"
 
@@ -183,10 +181,7 @@ ExitCode run_compare(const CompareWords& words, const Context& context) {
     if (!policy) throw UsageError("--policy: " + policy.error());
     question.policies.push_back(*std::move(policy));
   }
-  std::error_code none;
-  if (!words.force && !words.output.empty() && std::filesystem::exists(words.output, none)) {
-    throw Error(fmt::format("'{}' exists; --force overwrites it", words.output));
-  }
+  if (!words.output.empty()) check_output_file(words.output, words.force);
   Comparison found;
   try {
     found = compare(question, context);
@@ -197,10 +192,8 @@ ExitCode run_compare(const CompareWords& words, const Context& context) {
     context.print(context.is_json ? comparison_json(found) : draw_comparison(found, context));
     return verdict(found);
   }
-  std::ofstream out(words.output, std::ios::binary);
-  out << (context.is_json ? comparison_json(found) : comparison_page(found));
-  out.close();
-  if (!out) throw Error(fmt::format("'{}' could not be written", words.output));
+  write_output_file(words.output,
+                    context.is_json ? comparison_json(found) : comparison_page(found));
   context.say(fmt::format("{} in {}",
                           found.traces.size() == 1
                               ? std::string("one recording")

@@ -185,10 +185,12 @@ nlohmann::ordered_json row_json(const ComparedTrace& trace, const ComparedPolicy
 }  // namespace
 
 std::string draw_comparison(const Comparison& comparison, const Context& context) {
-  std::string out =
-      "Each recording under each policy: what was reserved at most, over the live bytes; calls of\n"
-      "the driver, priced as an H200 takes them, and their share of the recorded time, and late,\n"
-      "in the second half of the requests.\n";
+  std::string out = report::wrapped(
+      "Each recording under each policy: what was reserved at most, over the live bytes; calls of "
+      "the driver, priced as an H200 takes them, and their share of the recorded time, and late, "
+      "in the second half of the requests.",
+      0,
+      context.out.width);
   const std::vector<CompareColumn> columns = columns_of(comparison.question);
   for (const ComparedTrace& trace : comparison.traces) {
     std::vector<report::Column> titles{{.title = "policy"}};

@@ -14,6 +14,7 @@
 #include "headroom/report/text.h"
 
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -57,9 +58,7 @@ void check_output(const ConvertQuestion& question) {
                             question.from,
                             question.to));
   }
-  if (!question.force && std::filesystem::exists(question.to, none)) {
-    throw Error(fmt::format("'{}' exists; --force overwrites it", question.to));
-  }
+  check_output_file(question.to, question.force);
 }
 
 const char* where_to_open(Format format) {

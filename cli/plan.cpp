@@ -1,7 +1,5 @@
 #include "cli/plan.h"
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +8,7 @@
 #include "headroom/base/bytes.h"
 
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/plan_page.h"
 #include "cli/step_words.h"
 
@@ -27,17 +26,11 @@ void write_page(const PlanWords& typed,
                 const train::Plan& plan,
                 const train::PlanOptions& options,
                 const Context& context) {
-  std::error_code none;
-  if (!typed.force && std::filesystem::exists(typed.output, none)) {
-    throw Error(fmt::format("'{}' exists; --force overwrites it", typed.output));
-  }
+  check_output_file(typed.output, typed.force);
   const std::string page =
       plan_page(plan, options, [&](std::string_view line) { context.progress(line); });
   context.progress("");
-  std::ofstream file(typed.output, std::ios::binary);
-  file << page;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", typed.output));
+  write_output_file(typed.output, page);
 }
 
 ExitCode run_plan(const PlanWords& typed, const Context& context) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +16,7 @@
 #include "headroom/train/retry.h"
 
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/step_words.h"
 
 namespace headroom::cli {
@@ -88,10 +88,7 @@ void run_steps(train::StepRunner& runner,
 std::unique_ptr<trace::History> start_recording(const TrainWords& typed,
                                                 memory::Allocator& allocator) {
   if (typed.record.empty()) return nullptr;
-  std::error_code none;
-  if (!typed.force && std::filesystem::exists(typed.record, none)) {
-    throw Error(fmt::format("'{}' exists; --force overwrites it", typed.record));
-  }
+  check_output_file(typed.record, typed.force);
   auto history = std::make_unique<trace::History>(
       trace::HistoryOptions{.file = typed.record, .overwrite = typed.force});
   history->attach(allocator);

@@ -126,6 +126,19 @@ TEST(Compare, WritesAPageAndNotOverOne) {
   std::filesystem::remove(path);
 }
 
+TEST(Compare, APageThatCannotBeWrittenIsRefusedWithTheReason) {
+  const auto write_to = [](const std::string& path) {
+    return run_compare_command(
+        {kComparedSample, "--rounds", "1", "--policy", "paged", "--force", "-o", path});
+  };
+  const ProcessResult nowhere = write_to(::testing::TempDir() + "/no-such-folder/page.md");
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("there is no folder"));
+  const ProcessResult full = write_to("/dev/full");
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.err, HasSubstr("'/dev/full' cannot be written: No space left on device"));
+}
+
 TEST(Compare, CommandLinesThatAreWrong) {
   EXPECT_EQ(run_compare_command({kComparedSample, "--policy", "best"}).exit_code, 2);
   EXPECT_EQ(run_compare_command({kComparedSample, "--rounds", "0"}).exit_code, 2);
