@@ -117,7 +117,7 @@ def run_child(name, library):
 
 
 class RunFailed(Exception):
-    """A child that ended before its last step; the text is the last line it wrote."""
+    """A child that ended before its last step, with headroom's message or else its last line."""
 
 
 class Run:
@@ -151,7 +151,9 @@ class Run:
         if not line:
             self._process.wait()
             self._errors.seek(0)
-            raise RunFailed((self._errors.read().strip().splitlines() or ["no message"])[-1])
+            lines = self._errors.read().strip().splitlines() or ["no message"]
+            ours = [line for line in lines if line.startswith("headroom: ")]
+            raise RunFailed((ours or lines[-1:])[0])
         return json.loads(line)
 
     def wait_until_ready(self):
