@@ -1,6 +1,7 @@
 #include "bindings/c/headroom.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <list>
@@ -10,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
@@ -38,6 +40,28 @@ headroom_status refuse(headroom_status status, const std::string& text) noexcept
   return status;
 }
 
+// The streams that callers have given, besides the default one.
+class GivenStreams {
+ public:
+  void add(StreamId stream) {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::count(all_, stream) > 0) return;
+    all_.push_back(stream);
+    is_empty_.store(false, std::memory_order_release);
+  }
+  // Without a lock: a program with one stream pays nothing for others.
+  [[nodiscard]] bool is_empty() const noexcept { return is_empty_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::vector<StreamId> all() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<StreamId> all_;
+  std::atomic<bool> is_empty_{true};
+};
+
 }  // namespace
 
 // What the handle of a caller points at.
@@ -48,6 +72,7 @@ struct headroom_allocator {
   std::string name;
   headroom::device::Device& device;
   PagedAllocator allocator;
+  GivenStreams streams;
 };
 
 namespace {
@@ -78,6 +103,7 @@ std::optional<StreamId> stream_of(headroom_allocator& handle, void* stream) {
     remember(to_string(id.error()).c_str());
     return std::nullopt;
   }
+  handle.streams.add(*id);
   last = {.handle = &handle, .stream = stream, .id = *id};
   return *id;
 }
@@ -195,6 +221,34 @@ headroom_status headroom_record_stream(headroom_allocator* allocator, void* addr
         allocator->allocator.record_stream(reinterpret_cast<std::uintptr_t>(address), *id);
     return recorded ? HEADROOM_OK : refuse(HEADROOM_INVALID, to_string(recorded.error()));
   });
+}
+
+headroom_status headroom_record_all_streams(headroom_allocator* allocator, void* address) {
+  return guarded([&] {
+    if (allocator == nullptr) {
+      return refuse(HEADROOM_INVALID, "headroom_record_all_streams: no allocator");
+    }
+    if (allocator->streams.is_empty()) return HEADROOM_OK;
+    std::vector<StreamId> streams = allocator->streams.all();
+    streams.push_back(StreamId::kDefault);
+    for (const StreamId stream : streams) {
+      const auto recorded =
+          allocator->allocator.record_stream(reinterpret_cast<std::uintptr_t>(address), stream);
+      if (!recorded) return refuse(HEADROOM_INVALID, to_string(recorded.error()));
+    }
+    return HEADROOM_OK;
+  });
+}
+
+int headroom_owns(headroom_allocator* allocator, void* address) {
+  bool is_owned = false;
+  (void)guarded([&] {
+    is_owned =
+        allocator != nullptr &&
+        allocator->allocator.find_block(reinterpret_cast<std::uintptr_t>(address)).has_value();
+    return HEADROOM_OK;
+  });
+  return is_owned ? 1 : 0;
 }
 
 headroom_status headroom_set_limit(headroom_allocator* allocator, uint64_t bytes) {

@@ -58,6 +58,13 @@ HEADROOM_API headroom_status headroom_free(headroom_allocator* allocator, void* 
 HEADROOM_API headroom_status headroom_record_stream(headroom_allocator* allocator,
                                                     void* address,
                                                     void* stream);
+/* Every stream that this allocator was given so far uses the block too, and so does the default
+ * stream: for callers that do not know which streams use a block. Free while there is only the
+ * default stream. */
+HEADROOM_API headroom_status headroom_record_all_streams(headroom_allocator* allocator,
+                                                         void* address);
+/* 1 where `address` is a block of this allocator that was not freed yet, else 0. */
+HEADROOM_API int headroom_owns(headroom_allocator* allocator, void* address);
 
 /* UINT64_MAX removes the bound. */
 HEADROOM_API headroom_status headroom_set_limit(headroom_allocator* allocator, uint64_t bytes);

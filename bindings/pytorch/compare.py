@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+import headroom_torch
+
 
 def gpt2_varlen(torch, rng):
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -94,8 +96,7 @@ def run_child(name, library):
         print(json.dumps(fields), file=answers, flush=True)
 
     if library:
-        torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(
-            library, "headroom_torch_malloc", "headroom_torch_free"))
+        headroom_torch.install(library)
     rng = random.Random(7)
     torch.manual_seed(7)
     step, count = WORKLOADS[name](torch, rng)

@@ -1,8 +1,10 @@
-// PyTorch's pluggable allocator over headroom's: the two symbols it looks for.
+// PyTorch's pluggable allocator over headroom's: the functions that headroom_torch.py hands to it.
 //
-//   import torch
-//   torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(
-//       "libheadroom_torch.so", "headroom_torch_malloc", "headroom_torch_free"))
+//   import headroom_torch
+//   headroom_torch.install()      # before the first tensor on a GPU
+//
+// PyTorch calls headroom_torch_record_stream only where it was registered. Without it nobody says
+// which streams use a block, so a block that is freed waits for every stream seen so far.
 //
 // PyTorch takes a null pointer for an allocation that worked, so the report of one that did not is
 // written to stderr. HEADROOM_STATS=FILE writes the statistics of every device there at the end.
@@ -15,9 +17,19 @@
 
 #include "bindings/c/headroom.h"
 
+// Tests plug the cpu device in: its streams are threads.
+#ifndef HEADROOM_TORCH_DEVICE
+#define HEADROOM_TORCH_DEVICE "cuda"
+#endif
+
 namespace {
 
 constexpr int kMostDevices = 64;
+
+// PyTorch says which streams use a block.
+std::atomic<bool> g_is_told_of_streams{false};  // NOLINT(readability-identifier-naming)
+
+void tell_last_error() noexcept { std::fprintf(stderr, "headroom: %s\n", headroom_last_error()); }
 
 std::array<std::atomic<headroom_allocator*>, kMostDevices>& allocators() {
   static std::array<std::atomic<headroom_allocator*>, kMostDevices> instance{};
@@ -65,9 +77,9 @@ void write_stats() noexcept {
 
 headroom_allocator* open_device(int device) {
   headroom_allocator* made = nullptr;
-  const std::string name = "cuda:" + std::to_string(device);
+  const std::string name = HEADROOM_TORCH_DEVICE ":" + std::to_string(device);
   if (headroom_open(name.c_str(), &made) != HEADROOM_OK) {
-    std::fprintf(stderr, "headroom: %s\n", headroom_last_error());
+    tell_last_error();
     return nullptr;
   }
   static std::once_flag once;
@@ -83,6 +95,15 @@ headroom_allocator* allocator_of(int device) {
   return known != nullptr ? known : open_device(device);
 }
 
+// The device that a block belongs to, of those that have handed out blocks.
+headroom_allocator* owner_of(void* address) noexcept {
+  for (const auto& opened : allocators()) {
+    headroom_allocator* const allocator = opened.load(std::memory_order_acquire);
+    if (allocator != nullptr && headroom_owns(allocator, address) != 0) return allocator;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 extern "C" {
@@ -91,7 +112,7 @@ HEADROOM_API void* headroom_torch_malloc(size_t size, int device, void* stream) 
   headroom_allocator* const allocator = allocator_of(device);
   if (allocator == nullptr || size == 0) return nullptr;
   void* const block = headroom_allocate(allocator, size, stream);
-  if (block == nullptr) std::fprintf(stderr, "headroom: %s\n", headroom_last_error());
+  if (block == nullptr) tell_last_error();
   return block;
 }
 
@@ -101,9 +122,26 @@ HEADROOM_API void headroom_torch_free(void* address,
                                       void* /*stream*/) noexcept {
   headroom_allocator* const allocator = allocator_of(device);
   if (allocator == nullptr || address == nullptr) return;
-  if (headroom_free(allocator, address) != HEADROOM_OK) {
-    std::fprintf(stderr, "headroom: %s\n", headroom_last_error());
+  if (!g_is_told_of_streams.load(std::memory_order_relaxed) &&
+      headroom_record_all_streams(allocator, address) != HEADROOM_OK) {
+    tell_last_error();  // and the block stays: better lost than written over while it is read
+    return;
   }
+  if (headroom_free(allocator, address) != HEADROOM_OK) tell_last_error();
+}
+
+// For set_record_stream_fn. Memory that is not ours is left alone, as PyTorch's own allocator does.
+HEADROOM_API void headroom_torch_record_stream(void* address, void* stream) noexcept {
+  g_is_told_of_streams.store(true, std::memory_order_relaxed);
+  headroom_allocator* const allocator = owner_of(address);
+  if (allocator == nullptr) return;
+  if (headroom_record_stream(allocator, address, stream) != HEADROOM_OK) tell_last_error();
+}
+
+// Whether the function above was registered: 1 lets a freed block go as soon as the streams that
+// were named for it are done, 0 (as at first) when all that were seen are.
+HEADROOM_API void headroom_torch_set_record_stream_is_registered(int is_registered) noexcept {
+  g_is_told_of_streams.store(is_registered != 0, std::memory_order_relaxed);
 }
 
 // For a statistics call from Python: ctypes.CDLL(path).headroom_torch_allocator(device).

@@ -60,6 +60,30 @@ TEST(CAbi, WhatIsWrongIsToldAndNothingBreaks) {
   EXPECT_EQ(headroom_get_stats(allocator, &unsized), HEADROOM_INVALID);
 }
 
+TEST(CAbi, ABlockIsOwnedUntilItIsFreed) {
+  headroom_allocator* const allocator = open_cpu();
+  for (const std::size_t bytes : {std::size_t{100}, std::size_t{3} << 20U}) {
+    void* const block = headroom_allocate(allocator, bytes, nullptr);
+    EXPECT_EQ(headroom_owns(allocator, block), 1);
+    EXPECT_EQ(headroom_owns(allocator, static_cast<char*>(block) + 8), 0);
+    EXPECT_EQ(headroom_free(allocator, block), HEADROOM_OK);
+    EXPECT_EQ(headroom_owns(allocator, block), 0);
+  }
+  EXPECT_EQ(headroom_owns(allocator, nullptr), 0);
+  EXPECT_EQ(headroom_owns(nullptr, nullptr), 0);
+}
+
+TEST(CAbi, ABlockIsRecordedOnEveryStreamThatWasGiven) {
+  headroom_allocator* const allocator = open_cpu();
+  void* const stream = reinterpret_cast<void*>(std::uintptr_t{0x77});
+  EXPECT_EQ(headroom_free(allocator, headroom_allocate(allocator, 512, stream)), HEADROOM_OK);
+  void* const block = headroom_allocate(allocator, 1 << 20, nullptr);
+  EXPECT_EQ(headroom_record_all_streams(allocator, block), HEADROOM_OK);
+  EXPECT_EQ(headroom_free(allocator, block), HEADROOM_OK);
+  EXPECT_EQ(headroom_record_all_streams(allocator, block), HEADROOM_INVALID) << "it was freed";
+  EXPECT_EQ(headroom_record_all_streams(nullptr, block), HEADROOM_INVALID);
+}
+
 TEST(CAbi, ALimitIsKeptAndTheReportSaysSo) {
   headroom_allocator* const allocator = open_cpu();
   (void)headroom_empty_cache(allocator);

@@ -1,0 +1,252 @@
+// PyTorch's plug-in and record_stream (#21), on cpu devices, whose streams are threads.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/device/device.h"
+#include "headroom/device/registry.h"
+
+#include "bindings/c/headroom.h"
+#include "tests/support/device_status.h"
+#include "tests/support/stream_gate.h"
+
+extern "C" {
+void* headroom_torch_malloc(size_t size, int device, void* stream) noexcept;
+void headroom_torch_free(void* address, size_t size, int device, void* stream) noexcept;
+void headroom_torch_record_stream(void* address, void* stream) noexcept;
+void headroom_torch_set_record_stream_is_registered(int is_registered) noexcept;
+headroom_allocator* headroom_torch_allocator(int device) noexcept;
+}
+
+namespace headroom {
+namespace {
+
+using device::Call;
+using device::Device;
+using device::DeviceAddress;
+using device::StreamId;
+using headroom::testing::StreamGate;
+using headroom::testing::worked;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Each kind of test has a device of its own: which streams a device has seen is part of the test.
+constexpr int kShared = 0;
+constexpr int kSingleStream = 1;
+constexpr int kOther = 2;
+constexpr int kLarge = 3;
+
+Device& cpu(int index) {
+  static const int done = setenv("HEADROOM_CPU_DEVICES", "4", 1);  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(done, 0);
+  return *device::registry().find({.kind = device::DeviceKind::kCpu, .index = index}).value();
+}
+
+void* native(std::uintptr_t number) { return reinterpret_cast<void*>(number); }
+DeviceAddress address_of(const void* block) { return reinterpret_cast<DeviceAddress>(block); }
+
+class TorchPlugin : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  static constexpr int kDevice = kShared;
+  static constexpr std::uintptr_t kSide = 0x51de;
+
+  void SetUp() override {
+    side_ = device_.adopt_stream(kSide).value();
+    headroom_torch_set_record_stream_is_registered(0);
+  }
+  void TearDown() override { EXPECT_TRUE(worked(device_.synchronize_stream(side_))); }
+
+  // The plug-in sees a stream when something is allocated there.
+  static void show(std::uintptr_t stream) {
+    void* const block = headroom_torch_malloc(512, kDevice, native(stream));
+    headroom_torch_free(block, 512, kDevice, native(stream));
+  }
+
+  // What the side stream reads of a block filled with 0x11, when the block was freed before and its
+  // memory asked for again and filled with 0x22. The gate holds the stream meanwhile.
+  std::uint8_t read_on_side(std::size_t bytes, bool is_recorded) {
+    void* const block = headroom_torch_malloc(bytes, kDevice, nullptr);
+    EXPECT_TRUE(worked(device_.fill(address_of(block), 0x11, bytes, StreamId::kDefault)));
+    std::vector<std::uint8_t> read(bytes);
+    StreamGate gate(device_, side_);
+    EXPECT_TRUE(worked(device_.copy_to_host(read.data(), address_of(block), bytes, side_)));
+    if (is_recorded) headroom_torch_record_stream(block, native(kSide));
+    headroom_torch_free(block, bytes, kDevice, nullptr);
+
+    void* const next = headroom_torch_malloc(bytes, kDevice, nullptr);
+    EXPECT_TRUE(worked(device_.fill(address_of(next), 0x22, bytes, StreamId::kDefault)));
+    gate.open();
+    EXPECT_TRUE(worked(device_.synchronize_stream(side_)));
+    headroom_torch_free(next, bytes, kDevice, nullptr);
+    EXPECT_EQ(std::ranges::count(read, read.front()), static_cast<std::ptrdiff_t>(bytes));
+    return read.front();
+  }
+
+  Device& device_ = cpu(kDevice);
+  StreamId side_{};
+};
+
+// Slab blocks and one of half a page. Larger ones have pages that move, and the default stream,
+// which runs inline, may then wait for the gate: they have a test of their own.
+INSTANTIATE_TEST_SUITE_P(Bytes, TorchPlugin, ::testing::Values(512U, 64U << 10U, 1U << 20U));
+
+TEST_P(TorchPlugin, ABlockThatWasRecordedWaitsForTheStream) {
+  headroom_torch_set_record_stream_is_registered(1);
+  EXPECT_EQ(read_on_side(GetParam(), true), 0x11);
+}
+
+TEST_P(TorchPlugin, WhereStreamsAreRecordedABlockWithoutARecordWaitsForNone) {
+  headroom_torch_set_record_stream_is_registered(1);
+  EXPECT_EQ(read_on_side(GetParam(), false), 0x22)
+      << "the program's mistake, as with PyTorch's own";
+}
+
+TEST_P(TorchPlugin, WhereStreamsAreNotRecordedABlockWaitsForEveryStreamSeen) {
+  show(kSide);
+  EXPECT_EQ(read_on_side(GetParam(), false), 0x11);
+}
+
+TEST_P(TorchPlugin, ABlockOfAnotherStreamWaitsForTheDefaultStreamToo) {
+  show(kSide);
+  const std::uint64_t before = device_.calls(Call::kRecordEvent);
+  void* const block = headroom_torch_malloc(GetParam(), kDevice, native(kSide));
+  headroom_torch_free(block, GetParam(), kDevice, native(kSide));
+  EXPECT_GT(device_.calls(Call::kRecordEvent), before);
+}
+
+TEST_P(TorchPlugin, TheFirstRecordShowsThatPyTorchTells) {
+  show(kSide);
+  EXPECT_EQ(read_on_side(GetParam(), true), 0x11);
+  EXPECT_EQ(read_on_side(GetParam(), false), 0x22);
+}
+
+TEST_P(TorchPlugin, WhatWaitedIsUsedAgainOnceTheStreamsHavePassed) {
+  show(kSide);
+  headroom_allocator* const allocator = headroom_torch_allocator(kDevice);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(read_on_side(GetParam(), false), 0x11);
+  headroom_empty_cache(allocator);
+  headroom_stats stats{};
+  stats.size = sizeof(stats);
+  ASSERT_EQ(headroom_get_stats(allocator, &stats), HEADROOM_OK);
+  EXPECT_EQ(stats.active, 0U);
+  EXPECT_EQ(stats.reserved, 0U);
+}
+
+TEST_F(TorchPlugin, LargeBlocksWaitInEitherMode) {
+  constexpr std::size_t kBytes = 40 << 20;
+  constexpr std::uintptr_t kMain = 0x3a1;
+  Device& device = cpu(kLarge);
+  const StreamId main = device.adopt_stream(kMain).value();
+  const StreamId side = device.adopt_stream(kSide).value();
+  headroom_torch_free(
+      headroom_torch_malloc(512, kLarge, native(kSide)), 512, kLarge, native(kSide));
+  for (const int is_registered : {0, 1, 0, 1}) {
+    headroom_torch_set_record_stream_is_registered(is_registered);
+    void* const block = headroom_torch_malloc(kBytes, kLarge, native(kMain));
+    EXPECT_TRUE(worked(device.fill(address_of(block), 0x11, kBytes, main)));
+    EXPECT_TRUE(worked(device.synchronize_stream(main)));
+    std::vector<std::uint8_t> read(kBytes);
+    StreamGate gate(device, side);
+    EXPECT_TRUE(worked(device.copy_to_host(read.data(), address_of(block), kBytes, side)));
+    if (is_registered != 0) headroom_torch_record_stream(block, native(kSide));
+    headroom_torch_free(block, kBytes, kLarge, native(kMain));
+    void* const next = headroom_torch_malloc(kBytes, kLarge, native(kMain));
+    EXPECT_NE(next, block);
+    EXPECT_TRUE(worked(device.fill(address_of(next), 0x22, kBytes, main)));
+    gate.open();
+    EXPECT_TRUE(worked(device.synchronize_stream(side)));
+    EXPECT_TRUE(worked(device.synchronize_stream(main)));
+    EXPECT_EQ(std::ranges::count(read, 0x11), static_cast<std::ptrdiff_t>(kBytes));
+    headroom_torch_free(next, kBytes, kLarge, native(kMain));
+  }
+}
+
+TEST_P(TorchPlugin, AProgramWithOneStreamPaysNothing) {
+  Device& device = cpu(kSingleStream);
+  void* const first = headroom_torch_malloc(GetParam(), kSingleStream, nullptr);
+  headroom_torch_free(first, GetParam(), kSingleStream, nullptr);
+  const std::uint64_t before = device.calls(Call::kRecordEvent);
+  for (int i = 0; i < 10; ++i) {
+    void* const block = headroom_torch_malloc(GetParam(), kSingleStream, nullptr);
+    EXPECT_EQ(block, first) << "it was free at once";
+    headroom_torch_free(block, GetParam(), kSingleStream, nullptr);
+  }
+  EXPECT_EQ(device.calls(Call::kRecordEvent), before);
+}
+
+TEST_P(TorchPlugin, TheDeviceOfABlockIsFoundByItsAddress) {
+  headroom_torch_set_record_stream_is_registered(1);
+  void* const here = headroom_torch_malloc(GetParam(), kDevice, nullptr);
+  void* const there = headroom_torch_malloc(GetParam(), kOther, nullptr);
+  const std::uint64_t here_before = device_.calls(Call::kRecordEvent);
+  const std::uint64_t there_before = cpu(kOther).calls(Call::kRecordEvent);
+  headroom_torch_record_stream(there, native(kSide));
+  headroom_torch_free(here, GetParam(), kDevice, nullptr);
+  headroom_torch_free(there, GetParam(), kOther, nullptr);
+  EXPECT_EQ(device_.calls(Call::kRecordEvent), here_before);
+  EXPECT_EQ(cpu(kOther).calls(Call::kRecordEvent), there_before + 1);
+}
+
+TEST_F(TorchPlugin, MemoryOfOthersIsLeftAlone) {
+  ::testing::internal::CaptureStderr();
+  int elsewhere = 0;
+  headroom_torch_record_stream(&elsewhere, native(kSide));
+  headroom_torch_record_stream(nullptr, native(kSide));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
+}
+
+TEST_F(TorchPlugin, ABlockFreedTwiceIsToldInEitherMode) {
+  show(kSide);
+  for (const int is_registered : {0, 1}) {
+    headroom_torch_set_record_stream_is_registered(is_registered);
+    void* const block = headroom_torch_malloc(1 << 20, kDevice, nullptr);
+    headroom_torch_free(block, 1 << 20, kDevice, nullptr);
+    ::testing::internal::CaptureStderr();
+    headroom_torch_free(block, 1 << 20, kDevice, nullptr);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("headroom: "));
+  }
+}
+
+// Threads with a stream each hand blocks to one another's streams without a record.
+TEST_F(TorchPlugin, ManyThreadsReadWhatTheyWroteWithoutARecord) {
+  constexpr std::uintptr_t kThreads = 4;
+  constexpr std::size_t kBytes = 32 << 10;
+  std::array<StreamId, kThreads> streams{};
+  for (std::uintptr_t i = 0; i < kThreads; ++i) {
+    show(kSide + i);
+    streams[i] = device_.adopt_stream(kSide + i).value();
+  }
+  const auto work = [&](std::uintptr_t self) {
+    const StreamId reader = streams[(self + 1) % kThreads];
+    for (int round = 0; round < 200; ++round) {
+      const auto value = static_cast<std::uint8_t>(self * 50 + static_cast<unsigned>(round) % 50);
+      void* const block = headroom_torch_malloc(kBytes, kDevice, native(kSide + self));
+      EXPECT_TRUE(worked(device_.fill(address_of(block), value, kBytes, streams[self])));
+      const auto filled = device_.record_event(streams[self]).value();
+      EXPECT_TRUE(worked(device_.wait_event(reader, filled)));
+      std::vector<std::uint8_t> read(kBytes);
+      EXPECT_TRUE(worked(device_.copy_to_host(read.data(), address_of(block), kBytes, reader)));
+      headroom_torch_free(block, kBytes, kDevice, native(kSide + self));
+      void* const next = headroom_torch_malloc(kBytes, kDevice, native(kSide + self));
+      EXPECT_TRUE(worked(device_.fill(address_of(next), 0xff, kBytes, streams[self])));
+      EXPECT_TRUE(worked(device_.synchronize_stream(reader)));
+      EXPECT_EQ(std::ranges::count(read, value), static_cast<std::ptrdiff_t>(kBytes));
+      headroom_torch_free(next, kBytes, kDevice, native(kSide + self));
+      EXPECT_TRUE(worked(device_.release_event(filled)));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uintptr_t i = 0; i < kThreads; ++i) threads.emplace_back(work, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace headroom
