@@ -9,6 +9,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/pool_scopes.h"
 
 namespace headroom::memory {
 
@@ -16,10 +17,26 @@ using device::DeviceResult;
 using device::DeviceStatus;
 using device::StatusCode;
 
+// Shared, so that what they hold is neither copied nor destroyed under the lock: it may be memory
+// of this allocator.
 struct Allocator::Callbacks {
+  template <class Function>
+  using List = std::vector<std::pair<CallbackId, std::shared_ptr<const Function>>>;
+
+  // Takes it out of the list, to be let go of without the lock.
+  template <class Function>
+  static std::shared_ptr<const Function> take(List<Function>& list, CallbackId id) noexcept {
+    const auto found =
+        std::ranges::find_if(list, [id](const auto& entry) { return entry.first == id; });
+    if (found == list.end()) return nullptr;
+    auto taken = std::move(found->second);
+    list.erase(found);
+    return taken;
+  }
+
   CallbackId next = 1;
-  std::vector<std::pair<CallbackId, std::function<bool()>>> on_free;
-  std::vector<std::pair<CallbackId, std::function<void(const OutOfMemoryReport&)>>> on_oom;
+  List<std::function<bool()>> on_free;
+  List<std::function<void(const OutOfMemoryReport&)>> on_oom;
 };
 
 // Keeps threads from working without the lock, which is held, for the time of a scope.
@@ -62,6 +79,11 @@ inline DeviceAddress Allocator::allocate_or_fail(
                     .rounded_bytes = size_bytes,
                     .segment_bytes = size_bytes,
                     .stream = stream});
+  } catch (const internal::FilterThrew&) {
+    failure = AllocationFailure{.reason = FailureReason::kDevice,
+                                .status = {.code = StatusCode::kInvalidArgument,
+                                           .call = "allocate",
+                                           .detail = "the filter of a private pool threw"}};
   } catch (...) {
     failure =
         AllocationFailure{.reason = FailureReason::kDevice,
@@ -219,7 +241,6 @@ void Allocator::begin_allocate_to_pool(PoolId id, StreamFilter filter) {
         "begin_allocate_to_pool: (0, 0) is the default pool; new_pool_id() "
         "makes an id for a private one");
   }
-  if (!filter) filter = [](StreamId) { return true; };
   do_begin_allocate_to_pool(id, std::move(filter));
 }
 
@@ -296,16 +317,31 @@ void Allocator::tell_segment(Action action, const SegmentNote& segment) noexcept
   }
 }
 
+namespace {
+
+// One callback of many: what it throws keeps nobody else from being called.
+template <class Call>
+void call_back(const char* kind, Call&& call) noexcept {
+  try {
+    call();
+  } catch (...) {
+    std::fprintf(stderr, "headroom: %s callback threw; it is ignored\n", kind);
+  }
+}
+
+}  // namespace
+
 bool Allocator::run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept {
   if (callbacks_->on_free.empty()) return false;
   bool freed = false;
   try {
     const auto callbacks = callbacks_->on_free;
     lock.unlock();
-    for (const auto& [id, callback] : callbacks) freed = callback() || freed;
-  } catch (...) {
-    // A callback that throws has freed nothing we know of.
-    std::fputs("headroom: a free-memory callback threw; it is ignored\n", stderr);
+    for (const auto& entry : callbacks) {
+      call_back("a free-memory", [&] { freed = (*entry.second)() || freed; });
+    }
+  } catch (...) {  // No memory to copy the list: nobody can be asked.
+    freed = false;
   }
   if (!lock.owns_lock()) lock.lock();
   fold_threads();  // what the callbacks freed without the lock happened before what comes now
@@ -330,11 +366,11 @@ AllocationFailure Allocator::fail(std::unique_lock<Mutex>& lock,
       const std::lock_guard guard(mutex_);
       return callbacks_->on_oom;
     }();
-    for (const auto& [id, callback] : callbacks) callback(*failure.report);
-  } catch (const std::bad_alloc&) {
-    // The failure stands without its report.
-  } catch (...) {
-    std::fputs("headroom: an out-of-memory callback threw; it is ignored\n", stderr);
+    for (const auto& entry : callbacks) {
+      call_back("an out-of-memory", [&] { (*entry.second)(*failure.report); });
+    }
+  } catch (...) {  // No memory for it: the failure stands without its report.
+    return failure;
   }
   return failure;
 }
@@ -493,23 +529,26 @@ void Allocator::set_segment_sink(EventSink* sink) noexcept {
 }
 
 Allocator::CallbackId Allocator::add_free_callback(std::function<bool()> callback) {
+  auto shared = std::make_shared<const std::function<bool()>>(std::move(callback));
   const std::lock_guard lock(mutex_);
-  callbacks_->on_free.emplace_back(callbacks_->next, std::move(callback));
+  callbacks_->on_free.emplace_back(callbacks_->next, std::move(shared));
   return callbacks_->next++;
 }
 
 Allocator::CallbackId Allocator::add_out_of_memory_callback(
     std::function<void(const OutOfMemoryReport&)> callback) {
+  auto shared =
+      std::make_shared<const std::function<void(const OutOfMemoryReport&)>>(std::move(callback));
   const std::lock_guard lock(mutex_);
-  callbacks_->on_oom.emplace_back(callbacks_->next, std::move(callback));
+  callbacks_->on_oom.emplace_back(callbacks_->next, std::move(shared));
   return callbacks_->next++;
 }
 
 void Allocator::remove_callback(CallbackId id) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto has_id = [id](const auto& entry) { return entry.first == id; };
-  std::erase_if(callbacks_->on_free, has_id);
-  std::erase_if(callbacks_->on_oom, has_id);
+  std::unique_lock lock(mutex_);
+  const auto on_free = Callbacks::take(callbacks_->on_free, id);
+  const auto on_oom = Callbacks::take(callbacks_->on_oom, id);
+  lock.unlock();
 }
 
 // --- Peak scopes ---------------------------------------------------------------------------------

@@ -57,7 +57,9 @@ struct AllocationFailure {
 template <class T>
 using AllocationResult = Result<T, AllocationFailure>;
 
-// Decides which streams' allocations go to a private pool.
+// Decides which streams' allocations go to a private pool; an empty one accepts every stream.
+// Called without a lock; may call the allocator, and what it allocates there goes to the default
+// pool. A request whose filter throws fails.
 using StreamFilter = std::function<bool(StreamId)>;
 
 class Allocator {

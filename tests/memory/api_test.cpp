@@ -57,6 +57,11 @@ TEST_F(Api, NothingIsAllocatedAtFirst) {
   EXPECT_THAT(memory_stats(), IsEmpty());  // asking makes no allocator
 }
 
+TEST_F(Api, OneDeviceHasOneAllocatorWhateverItsSpelling) {
+  EXPECT_EQ(&allocator("cpu"), &allocator("cpu:0"));
+  EXPECT_EQ(&allocator("cpu:00"), &allocator("cpu:0"));
+}
+
 TEST_F(Api, CountsAsTorchCudaDoes) {
   Buffer kept(allocator(), 4_MiB);
   {

@@ -46,6 +46,7 @@ DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
                                             StreamId stream,
                                             std::optional<AllocationFailure>& failure) {
   std::unique_lock lock(mutex_);
+  internal::PrivatePool* const pool = private_pool_for(stream, lock);
   if (stream != StreamId::kDefault) {
     if (auto known = check_stream(stream); !known) {
       failure = fail(lock, {.reason = FailureReason::kDevice, .status = known.error()});
@@ -54,7 +55,7 @@ DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
   }
   prepare();
   if (!state_->pending.empty() && !is_capturing()) process_pending();
-  Request request = make_request(size_bytes, stream);
+  Request request = make_request(size_bytes, stream, pool);
   if (const auto at = find_free_block(request); at != request.index->end()) [[likely]] {
     return hand_out_cached(request, at).address;
   }
@@ -82,10 +83,19 @@ DeviceResult<void> CachingAllocator::check_stream(StreamId stream) {
   return {};
 }
 
-inline CachingAllocator::Request CachingAllocator::make_request(std::uint64_t size_bytes,
-                                                                StreamId stream) {
+// May open the lock: the first thing that a request does.
+inline internal::PrivatePool* CachingAllocator::private_pool_for(
+    StreamId stream, std::unique_lock<Mutex>& lock) const {
+  if (state_->scopes.empty()) [[likely]] {
+    return nullptr;
+  }
+  return state_->private_pool_for(stream, lock);
+}
+
+inline CachingAllocator::Request CachingAllocator::make_request(
+    std::uint64_t size_bytes, StreamId stream, internal::PrivatePool* private_pool) {
   const std::uint64_t rounded = internal::round_size(size_bytes, state_->config);
-  BlockPool& pool = route(rounded, stream);
+  BlockPool& pool = route(rounded, private_pool);
   return {.asked = size_bytes,
           .rounded = rounded,
           .stream = stream,
@@ -93,12 +103,11 @@ inline CachingAllocator::Request CachingAllocator::make_request(std::uint64_t si
           .index = &pool.index_of(stream)};
 }
 
-inline BlockPool& CachingAllocator::route(std::uint64_t rounded, StreamId stream) const {
+inline BlockPool& CachingAllocator::route(std::uint64_t rounded,
+                                          internal::PrivatePool* pool) const {
   const bool is_small = rounded <= kSmallBytes;
-  if (!state_->scopes.empty()) [[unlikely]] {
-    if (internal::PrivatePool* pool = state_->private_pool_for(stream)) {
-      return is_small ? pool->small : pool->large;
-    }
+  if (pool != nullptr) [[unlikely]] {
+    return is_small ? pool->small : pool->large;
   }
   return is_small ? state_->small : state_->large;
 }
@@ -132,9 +141,10 @@ inline internal::FreePosition CachingAllocator::find_free_block(const Request& r
 }
 
 bool CachingAllocator::can_serve_from_cache(std::uint64_t size_bytes, StreamId stream) const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  internal::PrivatePool* const private_pool = private_pool_for(stream, lock);
   const std::uint64_t rounded = internal::round_size(size_bytes, state_->config);
-  BlockPool& pool = route(rounded, stream);
+  BlockPool& pool = route(rounded, private_pool);
   const auto index = pool.free.find(stream);
   if (index == pool.free.end()) return false;
   const Request request{

@@ -91,8 +91,9 @@ void CachingAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter)
 }
 
 void CachingAllocator::do_end_allocate_to_pool(PoolId id) {
+  std::shared_ptr<const internal::PoolScope> ended;  // let go of after the lock
   const std::lock_guard lock(mutex_);
-  state_->end_scope(id);
+  ended = state_->end_scope(id);
 }
 
 void CachingAllocator::do_release_pool(PoolId id) {

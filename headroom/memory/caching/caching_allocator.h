@@ -128,8 +128,12 @@ class CachingAllocator final : public Allocator {
   // All of these require mutex_. The malloc path, in caching/allocate.cpp:
   [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
   void prepare();
-  [[nodiscard]] Request make_request(std::uint64_t size_bytes, StreamId stream);
-  [[nodiscard]] BlockPool& route(std::uint64_t rounded, StreamId stream) const;
+  [[nodiscard]] internal::PrivatePool* private_pool_for(StreamId stream,
+                                                        std::unique_lock<Mutex>& lock) const;
+  [[nodiscard]] Request make_request(std::uint64_t size_bytes,
+                                     StreamId stream,
+                                     internal::PrivatePool* pool);
+  [[nodiscard]] BlockPool& route(std::uint64_t rounded, internal::PrivatePool* pool) const;
   [[nodiscard]] internal::FreePosition search(const Request& request) const;
   [[nodiscard]] internal::FreePosition find_free_block(const Request& request);
   [[nodiscard]] Grown allocate_slowly(std::unique_lock<Mutex>& lock, const Request& request);

@@ -46,6 +46,10 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
                                               std::optional<AllocationFailure>& failure) {
   PagedState& s = *state_;
   std::unique_lock lock(mutex_);
+  internal::PagedPool* pool = nullptr;
+  if (!s.scopes.empty()) [[unlikely]] {
+    pool = s.private_pool_for(stream, lock);  // first: it may open the lock
+  }
   s.slabs.fold_own();
   if (stream != StreamId::kDefault) {
     if (auto known = check_stream(stream); !known) {
@@ -56,9 +60,12 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
   prepare();
   if (!s.pending.empty()) process_pending();
   const std::uint64_t rounded = round_up(size_bytes, kMinBlockBytes);
-  const Request request{
-      .asked = size_bytes, .rounded = rounded, .stream = stream, .kind = kind_for(rounded)};
-  if (size_bytes > internal::kSlabMaxBytes && s.scopes.empty()) [[likely]] {
+  const Request request{.asked = size_bytes,
+                        .rounded = rounded,
+                        .stream = stream,
+                        .kind = kind_for(rounded),
+                        .pool = pool};
+  if (size_bytes > internal::kSlabMaxBytes && pool == nullptr) [[likely]] {
     if (Block* const hole = find_backed(request)) [[likely]] {
       return hand_out(request, *hole, hole->address);
     }
@@ -72,7 +79,7 @@ DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
                                                  std::optional<AllocationFailure>& failure) {
   const std::uint64_t peak_before = state_->peak_live;
   const std::uint64_t reserved_before = reserved_bytes();
-  if (request.asked <= internal::kSlabMaxBytes) {
+  if (request.asked <= internal::kSlabMaxBytes && request.pool == nullptr) {
     const DeviceAddress address = allocate_small(request.asked, request.stream);
     if (address != 0) return address;
   }
@@ -93,11 +100,9 @@ DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
   return 0;
 }
 
-// From a slab; 0 where a private pool is meant, or there is no page for one: the arenas may still
-// have a hole.
+// From a slab; 0 where there is no page for one: the arenas may still have a hole.
 DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId stream) {
   PagedState& s = *state_;
-  if (!s.scopes.empty() && s.private_pool_for(stream) != nullptr) return 0;
   if (!arena_for(stream, internal::ArenaKind::kSlab)) return 0;
   const AllocationContext context = current_context();
   const DeviceAddress address = s.slabs.allocate(size_bytes, stream, context);
@@ -153,16 +158,14 @@ inline PagedAllocator::Place PagedAllocator::at_front(Block& block) noexcept {
 
 PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const Request& request) {
   PagedState& s = *state_;
-  if (!s.scopes.empty()) [[unlikely]] {
-    if (internal::PagedPool* pool = s.private_pool_for(request.stream)) {
-      const Place found = place_in_pool(*pool, request);
-      if (found.is_found() || !run_free_callbacks(lock)) return found;
-      prepare();
-      process_pending();
-      // A callback may have ended the scope.
-      pool = s.private_pool_for(request.stream);
-      if (pool != nullptr) return place_in_pool(*pool, request);
-    }
+  if (request.pool != nullptr) [[unlikely]] {
+    const Place found = place_in_pool(*request.pool, request);
+    if (found.is_found() || !run_free_callbacks(lock)) return found;
+    // A callback may have ended the scope.
+    internal::PagedPool* const pool = s.private_pool_for(request.stream, lock);
+    prepare();
+    process_pending();
+    if (pool != nullptr) return place_in_pool(*pool, request);
   }
   if (Block* const hole = find_backed(request)) return at_front(*hole);
   Place found = stitch(request);

@@ -207,8 +207,9 @@ void PagedAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
 }
 
 void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
+  std::shared_ptr<const internal::PoolScope> ended;  // let go of after the lock
   const std::lock_guard lock(mutex_);
-  state_->end_scope(id);
+  ended = state_->end_scope(id);
   choose_magazines();
 }
 

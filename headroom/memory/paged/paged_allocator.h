@@ -134,6 +134,7 @@ class PagedAllocator final : public Allocator {
     std::uint64_t rounded = 0;
     StreamId stream = StreamId::kDefault;
     internal::ArenaKind kind{};
+    internal::PagedPool* pool = nullptr;  // a private one
   };
   // A place for a request: `at` in a free, backed block.
   struct Place {

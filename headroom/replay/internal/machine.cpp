@@ -282,7 +282,7 @@ void Machine::check_bound() {
 // too.
 memory::AllocationResult<DeviceAddress> Machine::allocate_in_pool(const Op& op) {
   const memory::PoolId pool = program_.pools[op.pool];
-  allocator_->begin_allocate_to_pool(pool, [](StreamId) { return true; });
+  allocator_->begin_allocate_to_pool(pool, nullptr);
   auto block = allocator_->try_allocate(op.size_bytes, program_.streams[op.stream]);
   allocator_->end_allocate_to_pool(pool);
   return block;
