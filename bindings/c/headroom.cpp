@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "headroom/base/env.h"
@@ -66,10 +65,8 @@ class GivenStreams {
 
 // What the handle of a caller points at.
 struct headroom_allocator {
-  headroom_allocator(headroom::device::Device& on, std::string device_name)
-      : name(std::move(device_name)), device(on), allocator(on) {}
+  explicit headroom_allocator(headroom::device::Device& on) : device(on), allocator(on) {}
 
-  std::string name;
   headroom::device::Device& device;
   PagedAllocator allocator;
   GivenStreams streams;
@@ -167,18 +164,19 @@ headroom_status headroom_open(const char* device, headroom_allocator** out) {
       return refuse(HEADROOM_INVALID,
                     "headroom_open: a name and a place for the handle are needed");
     }
+    // A device has several names (`cpu`, `cpu:0`), and one allocator.
+    const auto found = headroom::device::registry().find(std::string_view(device));
+    if (!found) return refuse(HEADROOM_INVALID, found.error());
     Opened& all = opened();
     const std::lock_guard lock(all.mutex);
     for (headroom_allocator& known : all.all) {
-      if (known.name != device) continue;
+      if (&known.device != *found) continue;
       *out = &known;
       return HEADROOM_OK;
     }
     const auto limit = headroom::env_bytes("HEADROOM_LIMIT");
     if (!limit) return refuse(HEADROOM_INVALID, limit.error());
-    const auto found = headroom::device::registry().find(std::string_view(device));
-    if (!found) return refuse(HEADROOM_INVALID, found.error());
-    headroom_allocator& made = all.all.emplace_back(**found, device);
+    headroom_allocator& made = all.all.emplace_back(**found);
     if (*limit) made.allocator.set_limit(*limit);
     *out = &made;
     return HEADROOM_OK;

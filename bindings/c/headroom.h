@@ -48,8 +48,8 @@ typedef struct headroom_stats {
   uint64_t handles_created, handles_mapped, handles_unmapped;
 } headroom_stats;
 
-/* The allocator of a device (`cuda:0`, `cpu`), made when first asked for. HEADROOM_LIMIT (`12GiB`)
- * bounds what it may reserve. */
+/* The allocator of a device (`cuda:0`, `cpu`), made when first asked for; one per device, so `cpu`
+ * and `cpu:0` are the same. HEADROOM_LIMIT (`12GiB`) bounds what it may reserve. */
 HEADROOM_API headroom_status headroom_open(const char* device, headroom_allocator** out);
 
 HEADROOM_API void* headroom_allocate(headroom_allocator* allocator, size_t size, void* stream);

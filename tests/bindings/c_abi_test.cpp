@@ -25,7 +25,20 @@ headroom_stats stats_of(headroom_allocator* allocator) {
   return stats;
 }
 
-TEST(CAbi, OneDeviceHasOneAllocator) { EXPECT_EQ(open_cpu(), open_cpu()); }
+// #21: `cpu` and `cpu:0` were two allocators, each with a limit of its own.
+TEST(CAbi, OneDeviceHasOneAllocatorWhateverItsSpelling) {
+  headroom_allocator* const first = open_cpu();
+  for (const char* name : {"cpu", "cpu:0", "cpu:00"}) {
+    headroom_allocator* allocator = nullptr;
+    EXPECT_EQ(headroom_open(name, &allocator), HEADROOM_OK) << headroom_last_error();
+    EXPECT_EQ(allocator, first) << name;
+  }
+  headroom_allocator* none = nullptr;
+  for (const char* name : {"", "CPU", " cpu", "cpu:", "cpu: 0", "cpu:-1", "cpu:+0", "cpu:0x0"}) {
+    EXPECT_EQ(headroom_open(name, &none), HEADROOM_INVALID) << name;
+  }
+  EXPECT_EQ(none, nullptr);
+}
 
 TEST(CAbi, BlocksAreMemoryAndAreCounted) {
   headroom_allocator* const allocator = open_cpu();
