@@ -157,7 +157,8 @@ Tensor new_view(const Tensor& of, const Shape& shape, const Strides& strides, st
   impl->shape = shape;
   impl->strides = strides;
   impl->offset = offset;
-  impl->numel = checked_numel("view", shape);
+  const std::uint64_t each = headroom::size_bytes(from.dtype);
+  impl->numel = static_cast<std::int64_t>(checked_bytes("view", shape, each) / each);
   impl->dtype = from.dtype;
   impl->base = from.base ? from.base : of.shared();
   impl->is_untracked = from.is_untracked || !GradMode::is_enabled();

@@ -60,16 +60,17 @@ std::int64_t checked_numel(std::string_view op, const Shape& shape) {
       throw InvalidArgument(std::string(op) + ": negative size in " + to_string(shape));
     }
     has_zero = has_zero || size == 0;
-    const auto next = checked_mul(product, static_cast<std::uint64_t>(size));
+    const auto next =
+        checked_mul(product, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1)));
     fits = fits && next && *next <= std::numeric_limits<std::int64_t>::max();
     if (fits) product = *next;
   }
-  if (has_zero) return 0;
   if (!fits) {
     throw InvalidArgument(std::string(op) + ": " + to_string(shape) +
-                          " has more elements than 64 bits can count");
+                          (has_zero ? " has sizes whose product is more than 64 bits can count"
+                                    : " has more elements than 64 bits can count"));
   }
-  return static_cast<std::int64_t>(product);
+  return has_zero ? 0 : static_cast<std::int64_t>(product);
 }
 
 std::uint64_t checked_bytes(std::string_view op, const Shape& shape, std::uint64_t element_bytes) {
@@ -103,13 +104,13 @@ bool is_contiguous(const Shape& shape, const Strides& strides) noexcept {
   return true;
 }
 
-int normalize_dim(std::string_view op, int dim, const Shape& shape) {
+int normalize_dim(std::string_view op, std::int64_t dim, const Shape& shape) {
   const int rank = std::max(shape.size(), 1);  // a scalar answers to 0 and -1, as in PyTorch
   if (dim < -rank || dim >= rank) {
     throw InvalidArgument(std::string(op) + ": dimension " + std::to_string(dim) + " is not in " +
                           to_string(shape));
   }
-  return dim < 0 ? dim + rank : dim;
+  return static_cast<int>(dim < 0 ? dim + rank : dim);
 }
 
 Shape broadcast_shapes(std::string_view op, const Shape& a, const Shape& b) {

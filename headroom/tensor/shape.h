@@ -57,7 +57,7 @@ using Strides = Dims;  // in elements; 0 where a dimension is broadcast
 [[nodiscard]] std::string to_string(const Dims& dims);
 
 // The product. Throws InvalidArgument, in the name of `op`, for a negative size or when it does
-// not fit.
+// not fit; nor may that of the other sizes where one is 0, since strides are made of it.
 [[nodiscard]] std::int64_t checked_numel(std::string_view op, const Shape& shape);
 // numel * element bytes, checked.
 [[nodiscard]] std::uint64_t checked_bytes(std::string_view op,
@@ -69,7 +69,7 @@ using Strides = Dims;  // in elements; 0 where a dimension is broadcast
 
 // 0 to rank - 1 from -rank to rank - 1. Throws InvalidArgument: "sum: dimension 3 is not in [2,
 // 4]".
-[[nodiscard]] int normalize_dim(std::string_view op, int dim, const Shape& shape);
+[[nodiscard]] int normalize_dim(std::string_view op, std::int64_t dim, const Shape& shape);
 
 // The shape both broadcast to. Throws InvalidArgument:
 // "add: shapes do not broadcast: [2, 3] and [4, 3]".

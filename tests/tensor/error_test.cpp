@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -262,6 +263,125 @@ TEST_F(TensorErrors, SizesThatDoNotFitTheMachine) {
        }},
       {"full: negative size in [-1]", [&] { (void)make({-1}); }},
       {"a tensor has at most 8 dimensions, not 9", [&] { (void)deep.unsqueeze(0); }},
+  });
+}
+
+// Numbers that a user may give and 64 bits cannot add or multiply (#21).
+constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+
+TEST_F(TensorErrors, ConvolutionsWhoseSizesDoNotFit) {
+  const Tensor x = make({1, 3, 5, 5});
+  const Tensor w = make({8, 3, 3, 3});
+  const auto with = [&](const Conv2dOptions& options) {
+    return [&, options] { (void)conv2d(x, w, {}, options); };
+  };
+  expect_refused({
+      {"conv2d: a padding of 9223372036854775807 makes a side of 5 longer than 64 bits can count",
+       with({.padding = {kLargest, 0}})},
+      {"conv2d: a padding of 4611686018427387904 makes a side of 5 longer than 64 bits can count",
+       with({.padding = {0, std::int64_t{1} << 62}})},
+      {"conv2d: an output of 9223372036854775803 x 3 has more pixels than 64 bits can count",
+       with({.padding = {(std::int64_t{1} << 62) - 4, 0}})},
+      {"conv2d: a side of 8589934598 is more than 32 bits can count",
+       with({.stride = {1, 2}, .padding = {std::int64_t{1} << 31, 0}})},
+      {"conv2d: a dilation of 9223372036854775807 makes a kernel of 3 longer than 64 bits can "
+       "count",
+       with({.dilation = {1, kLargest}})},
+      {"conv2d: a window of 9223372036854775807 does not fit into 5 with padding 0",
+       with({.dilation = {kLargest / 2, 1}})},
+      {"conv2d: stride 1, padding -9223372036854775808, dilation 1: at least 1, 0 and 1 are wanted",
+       with({.padding = {INT64_MIN, 0}})},
+      {"conv2d: 8 outputs do not make groups of 9223372036854775807", with({.groups = kLargest})},
+  });
+  // A stride past the end meets one window, whatever it is.
+  const Tensor y = conv2d(x, w, {}, {.stride = {kLargest, kLargest}, .padding = {1, 1}});
+  EXPECT_EQ(y.shape(), (Shape{1, 8, 1, 1}));
+}
+
+TEST_F(TensorErrors, PoolsWhoseSizesDoNotFit) {
+  const Tensor x = make({1, 5, 5});
+  expect_refused({
+      {"max_pool2d: a window of 9223372036854775807 is more than 32 bits can count",
+       [&] {
+         (void)max_pool2d(x, {.kernel = {kLargest, 1}, .padding = {kLargest / 2, 0}});
+       }},
+      {"avg_pool2d: a window of 2147483648 is more than 32 bits can count",
+       [&] {
+         (void)avg_pool2d(
+             x, {.kernel = {1, std::int64_t{1} << 31}, .padding = {0, std::int64_t{1} << 30}});
+       }},
+      {"max_pool2d: a window of 65536 x 65536 has more places than 32 bits can count",
+       [&] {
+         (void)max_pool2d(x, {.kernel = {65536, 65536}, .padding = {32768, 32768}});
+       }},
+      {"max_pool2d: a window of 2 takes padding up to half of it, not 9223372036854775807",
+       [&] {
+         (void)max_pool2d(x, {.kernel = {2, 2}, .padding = {kLargest, 0}});
+       }},
+      {"adaptive_avg_pool2d: [1, 9223372036854775807, 9223372036854775807] has more elements than "
+       "64 bits can count",
+       [&] {
+         (void)adaptive_avg_pool2d(x, {kLargest, kLargest});
+       }},
+  });
+  EXPECT_EQ(max_pool2d(x, {.kernel = {2, 2}, .stride = {kLargest, kLargest}}).shape(),
+            (Shape{1, 1, 1}));
+  const Tensor wide =
+      max_pool2d(x, {.kernel = {1, 2147483646}, .stride = {1, 1}, .padding = {0, 1073741823}});
+  EXPECT_EQ(wide.shape(), (Shape{1, 5, 6}));
+}
+
+TEST_F(TensorErrors, CutsOfAnySizeAreTakenOrRefused) {
+  const Tensor x = arange(10, {.dtype = kI64, .device = cpu()});
+  EXPECT_THAT(x.slice(0, 0, 10, kLargest).to_integers(), ::testing::ElementsAre(0));
+  EXPECT_THAT(x.slice(0, 7, kLargest, kLargest - 1).to_integers(), ::testing::ElementsAre(7));
+  EXPECT_THAT(x.slice(0, INT64_MIN, kLargest, 9).to_integers(), ::testing::ElementsAre(0, 9));
+  EXPECT_EQ(x.slice(0, 5, 5, kLargest).numel(), 0);
+  const Tensor far = x.slice(0, 3, 10, kLargest).unsqueeze(0).slice(1, 0, 1, kLargest);
+  EXPECT_THAT(far.to_integers(), ::testing::ElementsAre(3));
+  EXPECT_EQ(x.split(kLargest).size(), 1U);
+  EXPECT_EQ(x.chunk(kLargest).size(), 10U);
+  expect_refused({
+      {"narrow: 9223372036854775807 from 9 on is out of range for size 10 of dimension 0",
+       [&] { (void)x.narrow(0, 9, kLargest); }},
+      {"select: index -9223372036854775808 is out of range for size 10 of dimension 0",
+       [&] { (void)x.select(0, INT64_MIN); }},
+      {"split: pieces of -9223372036854775808", [&] { (void)x.split(INT64_MIN); }},
+      {"permute: dimension 4294967296 is not in [10]",
+       [&] { (void)x.permute({std::int64_t{1} << 32}); }},
+      {"sum: dimension 4294967296 is not in [10]", [&] { (void)sum(x, {std::int64_t{1} << 32}); }},
+      {"reshape: [9223372036854775807, 2] has more elements than 64 bits can count",
+       [&] {
+         (void)x.reshape({kLargest, 2});
+       }},
+      {"expand: [4611686018427387904, 10] has more elements than 64 bits can count",
+       [&] {
+         (void)x.expand({std::int64_t{1} << 62, 10});
+       }},
+      {"expand: [288230376151711744, 10] of 8-byte elements has more bytes than 64 bits can count",
+       [&] {
+         (void)x.expand({std::int64_t{1} << 58, 10});
+       }},
+  });
+}
+
+// As long as a dimension can be, all in one place.
+TEST_F(TensorErrors, PiecesOfTheLongestTensorDoNotWrap) {
+  const std::int64_t half = std::int64_t{1} << 43;
+  const Tensor x = make({1}, kU8).expand({kLargest});
+  EXPECT_EQ(x.split((std::int64_t{1} << 62)).size(), 2U);
+  EXPECT_EQ(x.split((std::int64_t{1} << 62))[1].numel(), kLargest - (std::int64_t{1} << 62));
+  EXPECT_EQ(x.slice(0, 1, kLargest, half).numel(), std::int64_t{1} << 20);
+  expect_refused({
+      {"cat: [9223372036854775807] after 9223372036854775807 along dimension 0 is more than 64 "
+       "bits can count",
+       [&] {
+         (void)cat({x, x});
+       }},
+      {"cat: [2, 9223372036854775807] has more elements than 64 bits can count",
+       [&] {
+         (void)stack({x, x});
+       }},
   });
 }
 

@@ -83,6 +83,48 @@ TEST_F(Layers, AConvolutionsWorkspaceIsBoundedWhateverTheBatch) {
   EXPECT_LE(largest.bytes, 2 * kMiB);
 }
 
+// Values and gradients of strides, paddings and windows near the end of 64 (32) bits are those of
+// the smallest ones that see the same pixels (#21).
+TEST_F(Layers, SizesFarBeyondAnImageMeetTheSamePixels) {
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
+  const Tensor values = random({2, 4, 5, 6});
+  const auto expect_same = [&](const auto& far, const auto& near) {
+    const Tensor a = values.clone().requires_grad_();
+    const Tensor b = values.clone().requires_grad_();
+    const Tensor y = far(a);
+    const Tensor wanted = near(b);
+    ASSERT_EQ(y.shape(), wanted.shape());
+    y.backward(ones_like(y));
+    wanted.backward(ones_like(wanted));
+    EXPECT_TRUE(equal(y, wanted));
+    EXPECT_TRUE(equal(a.grad(), b.grad()));
+  };
+  for (const std::int64_t groups : {1, 4}) {
+    const Tensor w = random({4, 4 / groups, 3, 3});
+    const auto conv = [&](std::int64_t stride, std::int64_t padding) {
+      return [&w, stride, padding, groups](const Tensor& x) {
+        const Conv2dOptions options{
+            .stride = {stride, stride}, .padding = {padding, padding}, .groups = groups};
+        return conv2d(x, w, {}, options);
+      };
+    };
+    expect_same(conv(kFar, 1), conv(100, 1));
+    // Only the middle one of three windows a side meets pixels.
+    expect_same(conv(std::int64_t{1} << 61, std::int64_t{1} << 61), conv(40, 40));
+  }
+  const auto pool = [](auto op, const Pool2dOptions& options) {
+    return [op, options](const Tensor& x) { return op(x, options); };
+  };
+  for (const auto op : {max_pool2d, avg_pool2d}) {
+    expect_same(pool(op, {.kernel = {2, 3}, .stride = {kFar, kFar}, .padding = {1, 1}}),
+                pool(op, {.kernel = {2, 3}, .stride = {100, 100}, .padding = {1, 1}}));
+  }
+  expect_same(
+      pool(max_pool2d,
+           {.kernel = {1, 2147483646}, .stride = {1, 2147483646}, .padding = {0, 1073741823}}),
+      pool(max_pool2d, {.kernel = {1, 100}, .stride = {1, 100}, .padding = {0, 50}}));
+}
+
 // --- Norms
 // ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,14 @@ using ::testing::ThrowsMessage;
 TEST(Shape, CountsAndChecks) {
   EXPECT_EQ(checked_numel("op", {2, 3, 4}), 24);
   EXPECT_EQ(checked_numel("op", {}), 1);
-  EXPECT_EQ(checked_numel("op", {std::int64_t{1} << 62, 0, std::int64_t{1} << 62}), 0);
+  EXPECT_EQ(checked_numel("op", {std::int64_t{1} << 62, 0}), 0);
+  // Strides would be made of the product of the others (#21).
+  EXPECT_THAT(
+      [] {
+        (void)checked_numel("op", {std::int64_t{1} << 62, 0, std::int64_t{1} << 62});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("op: [4611686018427387904, 0, 4611686018427387904] has sizes whose product")));
   EXPECT_THAT(
       [] {
         (void)checked_numel("op", {std::int64_t{1} << 62, 4});
@@ -33,6 +40,19 @@ TEST(Shape, HasAtMostEightDimensions) {
   Shape shape = Dims::filled(8, 1);
   EXPECT_THAT([&] { shape.push_back(1); },
               ThrowsMessage<InvalidArgument>(HasSubstr("at most 8 dimensions, not 9")));
+}
+
+// A number of 64 bits is not cut to one that would be in range (#21).
+TEST(Shape, TakesDimensionsOfAnySize) {
+  EXPECT_EQ(normalize_dim("op", -1, {2, 3}), 1);
+  for (const std::int64_t dim : {std::int64_t{1} << 32, -(std::int64_t{1} << 32), INT64_MIN}) {
+    EXPECT_THAT(
+        [dim] {
+          (void)normalize_dim("op", dim, {2, 3});
+        },
+        ThrowsMessage<InvalidArgument>(
+            HasSubstr("op: dimension " + std::to_string(dim) + " is not in [2, 3]")));
+  }
 }
 
 TEST(Shape, Broadcasts) {

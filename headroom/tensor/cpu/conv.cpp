@@ -8,6 +8,7 @@
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/internal/gemm.h"
+#include "headroom/tensor/internal/sizes.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -81,10 +82,11 @@ Reach reach(const Conv2dArgs& a, const Tap& tap, std::int64_t out_row) {
   if (y < 0 || y >= a.in_size[0]) return {a.out_size[1], 0, 0};
   const std::int64_t shift = tap.column * a.dilation[1] - a.padding[1];
   const std::int64_t step = a.stride[1];
-  const std::int64_t first = shift >= 0 ? 0 : std::min((step - 1 - shift) / step, a.out_size[1]);
+  const std::int64_t first = shift >= 0 ? 0 : std::min(divide_up(-shift, step), a.out_size[1]);
   const std::int64_t room = a.in_size[1] - shift;  // x of pixel i is shift + i * step
-  const std::int64_t end = room <= 0 ? 0 : std::min((room + step - 1) / step, a.out_size[1]);
-  return {first, std::max<std::int64_t>(end - first, 0), y * a.in_size[1] + shift + first * step};
+  const std::int64_t end = room <= 0 ? 0 : std::min(divide_up(room, step), a.out_size[1]);
+  if (end <= first) return {a.out_size[1], 0, 0};
+  return {first, end - first, y * a.in_size[1] + shift + first * step};
 }
 
 // --- Windows as columns

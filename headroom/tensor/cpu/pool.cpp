@@ -7,6 +7,7 @@
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/internal/sizes.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -65,10 +66,17 @@ struct BestOf {
 Range under_tap(const Pool2dArgs& a, std::int64_t tap, std::int64_t first, std::int64_t end) {
   const std::int64_t shift = a.padding[1] - tap;  // output j meets pixel j * stride - shift
   const std::int64_t step = a.stride[1];
-  const std::int64_t low = shift <= 0 ? 0 : (shift + step - 1) / step;
+  const std::int64_t low = shift <= 0 ? 0 : divide_up(shift, step);
   const std::int64_t room = a.in_size[1] + shift;
-  const std::int64_t high = room <= 0 ? 0 : (room + step - 1) / step;
+  const std::int64_t high = room <= 0 ? 0 : divide_up(room, step);
   return {std::max(low, first), std::min(high, end)};
+}
+
+// The columns of the kernel that meet a pixel in any output from `first` to `end`: a window may be
+// far larger than the image.
+Range taps_over(const Pool2dArgs& a, std::int64_t first, std::int64_t end) {
+  return {std::max<std::int64_t>(a.padding[1] - (end - 1) * a.stride[1], 0),
+          std::min(a.padding[1] - first * a.stride[1] + a.in_size[1], a.kernel[1])};
 }
 
 // Each starts at the first pixel of its window, so that a window of minus infinity has a place too.
@@ -114,9 +122,10 @@ void max_plane(const Pool2dArgs& a, const S* x, S* y, I* index) {
     const std::int64_t top = i * a.stride[0] - a.padding[0];
     for (std::int64_t first = 0; first < a.out_size[1]; first += kBlock) {
       const std::int64_t end = std::min(first + kBlock, a.out_size[1]);
+      const Range taps = taps_over(a, first, end);
       start_best<S>(a, rows.begin - top, {first, end}, best);
       for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-        for (std::int64_t tap = 0; tap < a.kernel[1]; ++tap) {
+        for (std::int64_t tap = taps.begin; tap < taps.end; ++tap) {
           const Range outputs = under_tap(a, tap, first, end);
           const std::int64_t pixel = outputs.begin * a.stride[1] - a.padding[1] + tap;
           const std::int64_t place = (row - top) * a.kernel[1] + tap;

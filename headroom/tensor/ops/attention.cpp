@@ -6,6 +6,7 @@
 
 #include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/internal/sizes.h"
 
 namespace headroom {
 namespace {
@@ -138,8 +139,9 @@ DType attention_wide(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : 
 void run_attention(AttentionArgs args, const Tensor& like) {
   const std::int64_t tiles = (args.queries + kAttentionQueries - 1) / kAttentionQueries;
   args.slots = std::min(args.heads * (args.is_backward ? 1 : tiles), kAttentionSlots);
-  const Tensor workspace = new_workspace(
-      kAttention, like, {args.slots * slot_elements(args)}, attention_wide(args.dtype));
+  const auto elements = size_product(args.slots, slot_elements(args));
+  if (!elements) refuse_attention("a workspace of more elements than 64 bits can count");
+  const Tensor workspace = new_workspace(kAttention, like, {*elements}, attention_wide(args.dtype));
   args.workspace = pointer(workspace);
   launch(launch_on(like), &Kernels::attention, args);
 }

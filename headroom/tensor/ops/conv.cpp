@@ -5,6 +5,7 @@
 
 #include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/internal/sizes.h"
 #include "headroom/tensor/ops/reduce.h"
 
 namespace headroom {
@@ -61,17 +62,32 @@ void check_conv_shapes(const Tensor& x,
 
 // The product library counts in 32 bits.
 void check_conv_sizes(const Conv2dArgs& a) {
-  const std::int64_t plane = a.out_size[0] * a.out_size[1];
-  for (const std::int64_t size : {plane, window_size(a), a.out}) {
+  const auto plane = size_product(a.out_size[0], a.out_size[1]);
+  if (!plane) {
+    throw InvalidArgument("conv2d: an output of " + std::to_string(a.out_size[0]) + " x " +
+                          std::to_string(a.out_size[1]) +
+                          " has more pixels than 64 bits can count");
+  }
+  for (const std::int64_t size : {*plane, window_size(a), a.out}) {
     if (size <= std::numeric_limits<std::int32_t>::max()) continue;
     throw InvalidArgument("conv2d: a side of " + std::to_string(size) +
                           " is more than 32 bits can count");
   }
 }
 
+// The pixels that a kernel reaches over.
+std::int64_t conv_window(const Conv2dArgs& a, std::size_t i) {
+  const auto reach = size_product(a.dilation[i], a.kernel[i] - 1);
+  const auto window = reach ? size_sum(*reach, 1) : std::nullopt;
+  if (window) return *window;
+  throw InvalidArgument("conv2d: a dilation of " + std::to_string(a.dilation[i]) +
+                        " makes a kernel of " + std::to_string(a.kernel[i]) +
+                        " longer than 64 bits can count");
+}
+
 std::int64_t conv_size(const Conv2dArgs& a, std::size_t i) {
-  const std::int64_t window = a.dilation[i] * (a.kernel[i] - 1) + 1;
-  const std::int64_t room = a.in_size[i] + 2 * a.padding[i] - window;
+  const std::int64_t window = conv_window(a, i);
+  const std::int64_t room = padded_size("conv2d", a.in_size[i], a.padding[i]) - window;
   if (room >= 0) return room / a.stride[i] + 1;
   throw InvalidArgument("conv2d: a window of " + std::to_string(window) + " does not fit into " +
                         std::to_string(a.in_size[i]) + " with padding " +
@@ -106,8 +122,8 @@ Conv2dArgs conv_args(const Shape& x, const Shape& weight, DType dtype, const Con
                .padding = o.padding,
                .dilation = o.dilation};
   a.out_size = {conv_size(a, 0), conv_size(a, 1)};
-  a.tile_rows = tile_rows(a);
   check_conv_sizes(a);
+  a.tile_rows = tile_rows(a);
   return a;
 }
 
@@ -115,8 +131,11 @@ Tensor conv_workspace(const Conv2dArgs& a, const Tensor& like) {
   std::int64_t elements = tile_elements(a);
   const bool is_wide = a.dtype == DType::kF32 || a.dtype == DType::kF64;
   if (!is_wide) {
-    elements += a.groups * (a.out * window_size(a) + a.in * a.in_size[0] * a.in_size[1] +
-                            a.out * a.out_size[0] * a.out_size[1]);
+    elements = workspace_size("conv2d",
+                              {elements,
+                               a.groups * a.out * window_size(a),
+                               a.groups * a.in * a.in_size[0] * a.in_size[1],
+                               a.groups * a.out * a.out_size[0] * a.out_size[1]});
   }
   if (elements == 0) return {};
   return new_workspace("conv2d", like, {elements}, is_wide ? a.dtype : DType::kF32);

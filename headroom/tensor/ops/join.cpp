@@ -1,6 +1,7 @@
 #include "headroom/tensor/ops/join.h"
 
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/internal/sizes.h"
 
 namespace headroom {
 namespace {
@@ -30,7 +31,13 @@ Catenation catenation_of(const std::vector<Tensor>& tensors, int dim) {
                             to_string(tensor.shape()));
     }
     out.starts.push_back(out.shape[dim]);
-    out.shape[dim] += tensor.shape()[dim];
+    const auto sum = size_sum(out.shape[dim], tensor.shape()[dim]);
+    if (!sum) {
+      throw InvalidArgument("cat: " + to_string(tensor.shape()) + " after " +
+                            std::to_string(out.shape[dim]) + " along dimension " +
+                            std::to_string(dim) + " is more than 64 bits can count");
+    }
+    out.shape[dim] = *sum;
     out.dtype = promote_types(out.dtype, tensor.dtype());
   }
   return out;

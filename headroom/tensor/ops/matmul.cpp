@@ -5,6 +5,7 @@
 
 #include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/internal/sizes.h"
 #include "headroom/tensor/ops/reduce.h"
 
 namespace headroom {
@@ -87,7 +88,8 @@ MatrixOperand operand(const Tensor& x, const Shape& batch, bool is_conjugated, T
 // f16 and bf16 are converted one product at a time; how much room that takes is a rule of shapes.
 Tensor workspace_for(const char* op, const MatmulArgs& args, const Tensor& like) {
   if (args.dtype != DType::kF16 && args.dtype != DType::kBF16) return {};
-  const std::int64_t elements = args.m * args.k + args.k * args.n + args.m * args.n;
+  const std::int64_t elements =
+      workspace_size(op, {args.m * args.k, args.k * args.n, args.m * args.n});
   return new_workspace(op, like, {elements}, DType::kF32);
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/internal/sizes.h"
 
 namespace headroom {
 namespace {
@@ -31,12 +32,28 @@ std::int64_t pooled_size(const char* op, const Pool2dArgs& a, std::size_t i) {
   if (a.padding[i] < 0 || a.padding[i] > a.kernel[i] / 2) {
     say(" takes padding up to half of it, not " + std::to_string(a.padding[i]));
   }
-  const std::int64_t room = a.in_size[i] + 2 * a.padding[i] - a.kernel[i];
+  // As PyTorch counts windows; so their areas and the padding fit too.
+  if (a.kernel[i] > std::numeric_limits<std::int32_t>::max()) {
+    say(" is more than 32 bits can count");
+  }
+  const std::int64_t room = padded_size(op, a.in_size[i], a.padding[i]) - a.kernel[i];
   if (room < 0) {
     say(" does not fit into " + std::to_string(a.in_size[i]) + " with padding " +
         std::to_string(a.padding[i]));
   }
   return room / a.stride[i] + 1;
+}
+
+// Where in its window an output came from is kept as a byte, or as 32 bits where it is large.
+DType place_type(const char* name, const Pool2dArgs& args) {
+  const std::int64_t places = args.kernel[0] * args.kernel[1];
+  if (places <= 256) return DType::kU8;
+  if (args.op != PoolOp::kMax || places <= std::numeric_limits<std::int32_t>::max()) {
+    return DType::kI32;
+  }
+  throw InvalidArgument(std::string(name) + ": a window of " + std::to_string(args.kernel[0]) +
+                        " x " + std::to_string(args.kernel[1]) +
+                        " has more places than 32 bits can count");
 }
 
 Pool2dArgs window_args(const char* name, PoolOp op, const Tensor& x, const Pool2dOptions& o) {
@@ -47,8 +64,7 @@ Pool2dArgs window_args(const char* name, PoolOp op, const Tensor& x, const Pool2
   for (const std::size_t i : {0U, 1U})
     args.stride[i] = o.stride[i] == 0 ? o.kernel[i] : o.stride[i];
   args.out_size = {pooled_size(name, args, 0), pooled_size(name, args, 1)};
-  constexpr std::int64_t kBytes = 256;
-  if (args.kernel[0] * args.kernel[1] > kBytes) args.index_dtype = DType::kI32;
+  args.index_dtype = place_type(name, args);
   return args;
 }
 

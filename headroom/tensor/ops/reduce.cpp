@@ -37,8 +37,7 @@ Dims all_dims(const Tensor& x) {
 Plan plan_for(const char* op, const Tensor& x, const Dims& dims) {
   Plan plan;
   for (const std::int64_t dim : dims) {
-    auto& goes =
-        plan.goes[static_cast<std::size_t>(normalize_dim(op, static_cast<int>(dim), x.shape()))];
+    auto& goes = plan.goes[static_cast<std::size_t>(normalize_dim(op, dim, x.shape()))];
     if (goes) {
       throw InvalidArgument(std::string(op) + ": a dimension comes twice in " + to_string(dims));
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/internal/sizes.h"
 #include "headroom/tensor/ops/creation.h"
 
 namespace headroom {
@@ -87,7 +88,7 @@ Tensor sliced(const Tensor& x, int dim, std::int64_t start, std::int64_t count, 
   Strides strides = x.strides();
   const std::int64_t offset = x.offset() + (count > 0 ? start * strides[dim] : 0);
   shape[dim] = count;
-  strides[dim] *= step;
+  if (count > 1) strides[dim] *= step;  // else it may be longer than any storage
   return new_view(x, shape, strides, offset);
 }
 
@@ -155,7 +156,7 @@ Tensor Tensor::permute(const Dims& order) const {
   Strides strides = this->strides();
   Dims inverse = Dims::filled(dim(), -1);
   for (int i = 0; i < dim(); ++i) {
-    const int from = normalize_dim("permute", static_cast<int>(order[i]), shape());
+    const int from = normalize_dim("permute", order[i], shape());
     if (inverse[from] != -1) {
       throw InvalidArgument("permute: a dimension comes twice in " + to_string(order));
     }
@@ -195,7 +196,7 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t
   };
   start = bound(start);
   end = std::max(bound(end), start);
-  const std::int64_t count = (end - start + step - 1) / step;
+  const std::int64_t count = divide_up(end - start, step);
   return record_cut("slice",
                     *this,
                     sliced(*this, dim, start, count, step),
@@ -258,7 +259,7 @@ Tensor Tensor::expand(const Shape& wanted) const {
   for (int i = 0; i < to.size(); ++i) {
     if (to[i] == -1 && i >= shift) to[i] = shape()[i - shift];
   }
-  (void)checked_numel("expand", to);
+  (void)checked_bytes("expand", to, headroom::size_bytes(dtype()));
   if (shift < 0 || broadcast_shapes("expand", shape(), to) != to) {
     throw InvalidArgument("expand: " + to_string(shape()) + " does not expand to " + to_string(to));
   }
@@ -289,8 +290,9 @@ std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
   if (size <= 0) throw InvalidArgument("split: pieces of " + std::to_string(size));
   std::vector<Tensor> out;
   const std::int64_t total = shape()[dim];
-  for (std::int64_t at = 0; at < total || out.empty(); at += size) {
-    out.push_back(narrow(dim, at, std::min(size, total - at)));
+  size = std::min(size, std::max<std::int64_t>(total, 1));
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(divide_up(total, size), 1); ++i) {
+    out.push_back(narrow(dim, i * size, std::min(size, total - i * size)));
   }
   return out;
 }
@@ -299,7 +301,7 @@ std::vector<Tensor> Tensor::chunk(std::int64_t count, int dim) const {
   refuse_no_dims("chunk", *this);
   if (count <= 0) throw InvalidArgument("chunk: into " + std::to_string(count) + " pieces");
   const std::int64_t total = shape()[normalize_dim("chunk", dim, shape())];
-  return split(std::max<std::int64_t>(1, (total + count - 1) / count), dim);
+  return split(std::max<std::int64_t>(1, divide_up(total, count)), dim);
 }
 
 }  // namespace headroom
