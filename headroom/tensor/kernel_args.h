@@ -257,7 +257,8 @@ struct SoftmaxArgs {
   void* out = nullptr;
 };
 
-// Loss of row i: log-sum-exp(logits) - logits[target], 0 where the target is ignored.
+// Loss of row i: log(sum(exp(logits - largest))) - (logits[target] - largest), 0 where the target
+// is ignored.
 struct CrossEntropyArgs {
   RowsShape rows{};
   DType dtype = DType::kF32;
@@ -265,8 +266,10 @@ struct CrossEntropyArgs {
   const std::int64_t* target = nullptr;
   std::int64_t ignore_index = -100;
   bool is_backward = false;
-  void* log_sum_exp = nullptr;  // f32, f64 for f64; forward writes it, null where nobody asks
-  void* losses = nullptr;       // forward: f32 (f64), a row each; null when `out` is all
+  // What a backend's forward leaves for its backward, a number a row; f32, f64 for f64. Null where
+  // nobody asks.
+  void* kept = nullptr;
+  void* losses = nullptr;  // forward: f32 (f64), a row each; null when `out` is all
   // forward: the sum or mean of the losses (null for neither), of `dtype`.
   // backward: the gradient of the logits, of `dtype`.
   void* out = nullptr;

@@ -161,7 +161,7 @@ void add_means(std::vector<OpRow>& table) {
       reduce_row({"logsumexp", [](const Tensor& x) { return logsumexp(x, {1}); }, log_sum_exp, {1}},
                  false,
                  rank_three()));
-  table.back().saved = saves_both(saves_inputs({0}), saves_output());
+  table.back().saved = saves_inputs({0});
 }
 
 void add_norms(std::vector<OpRow>& table) {
@@ -180,7 +180,6 @@ void add_norms(std::vector<OpRow>& table) {
                              {{3, 5}, {}, {7}, {2, 3, 4}}));
   table.back().saved = saves_both(saves_inputs({0}), saves_output());
   table.back().allocations = 3;
-  table.back().dtypes = {kF32, kF64};
   table.push_back(
       reduce_row({"norm 2 last", [](const Tensor& x) { return norm(x, 2, {2}); }, norm_2, {2}},
                  false,

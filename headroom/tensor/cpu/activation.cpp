@@ -133,9 +133,10 @@ template <class C>
 C absolute_backward(C g, C x, C target) {
   return x > target ? g : (x < target ? -g : C{0});
 }
+// max(x, 0) - x * target, which cancel where x is large, in one product.
 template <class C>
 C logit_loss(C x, C target) {
-  return (x > C{0} ? x : C{0}) - x * target + log1p_of_part(falling(x));
+  return (x > C{0} ? x * (C{1} - target) : -x * target) + log1p_of_part(falling(x));
 }
 template <class C>
 C logit_loss_backward(C g, C x, C target) {

@@ -162,8 +162,12 @@ struct LogSumExp {
       s.sum += o.sum;
       return;
     }
-    const double max = o.max > s.max || o.max != o.max ? o.max : s.max;
-    s = {max, s.sum * std::exp(s.max - max) + o.sum * std::exp(o.max - max)};
+    // The larger one is not scaled: where it is infinite, its difference from itself is no number.
+    if (o.max > s.max || o.max != o.max) {
+      s = {o.max, o.sum + s.sum * std::exp(s.max - o.max)};
+    } else {
+      s.sum += o.sum * std::exp(o.max - s.max);
+    }
   }
   static C finish(const State& s, double, double) {
     return static_cast<C>(s.max + std::log(s.sum));

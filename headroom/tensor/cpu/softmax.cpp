@@ -59,26 +59,31 @@ void for_blocks(std::int64_t count, F&& f) {
     f(first, std::min(kBlock, count - first));
 }
 
-// The largest of a row and the sum of exp(x - largest).
+template <class C>
+C largest_of_row(const Row<C>& row, std::int64_t classes, Block<C>& buffer) {
+  C max = -std::numeric_limits<C>::infinity();
+  for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
+    const C* x = row.read(first, count, buffer.values);
+    wide([&] { max = largest(x, count, max); });
+  });
+  return max;
+}
+
+// The largest of a row and the sum of exp(x - largest). They are used one after the other, never as
+// their log-sum-exp: beside large logits its rounding would be larger than what is left of them.
 template <class C>
 struct Normalizer {
-  C max = -std::numeric_limits<C>::infinity();
+  C max;
   double sum = 0;
 
-  Normalizer(const Row<C>& row, std::int64_t classes, Block<C>& buffer) {
-    for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
-      const C* x = row.read(first, count, buffer.values);
-      wide([&] { max = largest(x, count, max); });
-    });
+  Normalizer(const Row<C>& row, std::int64_t classes, Block<C>& buffer)
+      : max(largest_of_row(row, classes, buffer)) {
     for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
       const C* x = row.read(first, count, buffer.values);
       wide([this, x, count, shift = max] {
         sum += add_up<C>(count, [x, shift](std::int64_t i) { return exponential(x[i] - shift); });
       });
     });
-  }
-  [[nodiscard]] C log_sum_exp() const {
-    return static_cast<C>(static_cast<double>(max) + std::log(sum));
   }
 };
 
@@ -98,14 +103,14 @@ void softmax_as(const SoftmaxArgs& args) {
       const Row<C> x(args.in, args.dtype, args.rows, at);
       const Row<C> y(args.out, args.dtype, args.rows, at);
       const Normalizer<C> norm(x, args.rows.classes, in);
-      const C shift = args.is_log ? norm.log_sum_exp() : norm.max;
       const C scale = static_cast<C>(1 / norm.sum);
+      const C log_sum = static_cast<C>(std::log(norm.sum));
       for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
         const C* from = x.read(first, count, in.values);
         C* const to = y.place(first, out.values);
-        wide([=, is_log = args.is_log] {
+        wide([=, shift = norm.max, is_log = args.is_log] {
           if (is_log) {
-            for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] - shift;
+            for (std::int64_t i = 0; i < count; ++i) to[i] = (from[i] - shift) - log_sum;
           } else {
             for (std::int64_t i = 0; i < count; ++i) to[i] = exponential(from[i] - shift) * scale;
           }
@@ -163,21 +168,32 @@ std::int64_t count_targets(const CrossEntropyArgs& args) {
   return count;
 }
 
+// One number per row is kept for the way back. At least 0, it is the loss: probabilities are
+// exp((x - target's logit) - loss), and that logit is read again at no cost. Where it lies too far
+// below the largest for their difference to be exact, the number is minus the sum of
+// exp(x - largest), and the largest costs a pass to find again.
+template <class C>
+C kept_of(const Normalizer<C>& norm, double below_largest, C loss) {
+  constexpr double kNear = 16;
+  return below_largest <= kNear ? loss : static_cast<C>(-norm.sum);
+}
+
 template <class C>
 void cross_entropy_forward(const CrossEntropyArgs& args) {
   auto* losses = static_cast<C*>(args.losses);
-  auto* lse = static_cast<C*>(args.log_sum_exp);
+  auto* kept = static_cast<C*>(args.kept);
   for_rows(args.rows, [&](std::int64_t begin, std::int64_t end) {
     Block<C> buffer;
     for (std::int64_t at = begin; at < end; ++at) {
       const std::int64_t target = args.target[at];
       losses[at] = 0;
-      if (lse != nullptr) lse[at] = 0;
+      if (kept != nullptr) kept[at] = 0;
       if (target == args.ignore_index) continue;
       const Row<C> row(args.logits, args.dtype, args.rows, at);
-      const C log_sum_exp = Normalizer<C>(row, args.rows.classes, buffer).log_sum_exp();
-      if (lse != nullptr) lse[at] = log_sum_exp;
-      losses[at] = log_sum_exp - row.at(target);
+      const Normalizer<C> norm(row, args.rows.classes, buffer);
+      const double below = static_cast<double>(norm.max) - static_cast<double>(row.at(target));
+      losses[at] = static_cast<C>(below + std::log(norm.sum));
+      if (kept != nullptr) kept[at] = kept_of(norm, below, losses[at]);
     }
   });
   if (args.out == nullptr) return;
@@ -189,39 +205,60 @@ void cross_entropy_forward(const CrossEntropyArgs& args) {
   store_run(args.out, args.dtype, 1, 1, &result);
 }
 
+// softmax(x) * scale, less scale at the target.
+template <class C>
+void cross_entropy_row(
+    const Row<C>& x, const Row<C>& dx, const CrossEntropyArgs& args, std::int64_t at, C scale) {
+  Block<C> in;
+  Block<C> out;
+  const std::int64_t target = args.target[at];
+  const C kept = static_cast<const C*>(args.kept)[at];
+  const bool is_loss = kept >= C{0};
+  const C shift = is_loss ? x.at(target) : largest_of_row(x, args.rows.classes, in);
+  const C log_sum = is_loss ? kept : std::log(-kept);
+  for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
+    const C* from = x.read(first, count, in.values);
+    C* const to = dx.place(first, out.values);
+    wide([=] {
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i] = scale * exponential((from[i] - shift) - log_sum);
+      }
+    });
+    if (target >= first && target < first + count) to[target - first] -= scale;
+    dx.write(first, count, to);
+  });
+}
+
+template <class C>
+void clear_row(const Row<C>& row, std::int64_t classes) {
+  Block<C> out;
+  for_blocks(classes, [&](std::int64_t first, std::int64_t count) {
+    C* const to = row.place(first, out.values);
+    std::fill_n(to, count, C{0});
+    row.write(first, count, to);
+  });
+}
+
 template <class C>
 void cross_entropy_backward(const CrossEntropyArgs& args) {
   const double divisor = args.is_mean ? static_cast<double>(count_targets<C>(args)) : 1;
-  const auto* lse = static_cast<const C*>(args.log_sum_exp);
   const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(args.dtype));
   for_rows(args.rows, [&](std::int64_t begin, std::int64_t end) {
-    Block<C> in;
-    Block<C> out;
     for (std::int64_t at = begin; at < end; ++at) {
       const Row<C> x(args.logits, args.dtype, args.rows, at);
       const Row<C> dx(args.out, args.dtype, args.rows, at);
-      const std::int64_t target = args.target[at];
       C grad{};
       load_run(static_cast<const char*>(args.grad) + (args.grad_is_row ? at : 0) * bytes,
                args.dtype,
                1,
                1,
                &grad);
-      const C scale =
-          target == args.ignore_index ? C{0} : static_cast<C>(static_cast<double>(grad) / divisor);
-      for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
-        const C* from = x.read(first, count, in.values);
-        C* const to = dx.place(first, out.values);
-        if (scale == C{0}) {
-          std::fill_n(to, count, C{0});
-        } else {
-          wide([=, shift = lse[at]] {
-            for (std::int64_t i = 0; i < count; ++i) to[i] = scale * exponential(from[i] - shift);
-          });
-        }
-        if (target >= first && target < first + count) to[target - first] -= scale;
-        dx.write(first, count, to);
-      });
+      const C scale = static_cast<C>(static_cast<double>(grad) / divisor);
+      if (args.target[at] == args.ignore_index || scale == C{0}) {
+        clear_row(dx, args.rows.classes);
+      } else {
+        cross_entropy_row(x, dx, args, at, scale);
+      }
     }
   });
 }

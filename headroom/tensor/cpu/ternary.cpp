@@ -36,9 +36,11 @@ template <class C>
 C pow_backward(C g, C x, C e) {
   return e == C{0} ? C{0} : g * e * std::pow(x, e - C{1});
 }
+// 0 to any power from 0 on is flat in it, the step at 0 itself included, as in PyTorch; y is then 0
+// or 1, and infinite below.
 template <class C>
 C pow_backward_power(C g, C x, C y) {
-  return y == C{0} ? C{0} : g * y * std::log(x);
+  return x == C{0} && std::isfinite(y) ? C{0} : g * (y * std::log(x));
 }
 
 }  // namespace

@@ -212,15 +212,21 @@ Tensor reduce_test(const char* name, ReduceOp op, const Tensor& x, const Dims& d
   return reduce_to(name, op, x, plan_for(name, x, dims), keepdim, DType::kBool);
 }
 
-// 0 / 0 where both are 0, which has the gradient 0.
-Tensor norm_backward(double order, const Tensor& g, const Tensor& x, const Tensor& y) {
+// Those that are as large as the largest share its gradient.
+Tensor norm_inf_backward(const Tensor& g, const Tensor& x, const Tensor& y, const Dims& dims) {
+  const Tensor hits = logical_or(eq(abs(x), y), isnan(x));
+  const Tensor share = div(g, sum(hits, dims, true));
+  return mul(sign(x), where(hits, share, 0));
+}
+
+// 0 / 0 where both are 0, which has the gradient 0; so has 0 itself below order 1, where the slope
+// is infinite.
+Tensor norm_backward(
+    double order, const Tensor& g, const Tensor& x, const Tensor& y, const Dims& dims) {
   if (order == 1) return mul(g, sign(x));
-  const Tensor zero = eq(y, 0);
+  if (std::isinf(order)) return norm_inf_backward(g, x, y, dims);
+  const Tensor zero = eq(order < 1 ? x : y, 0);
   if (order == 2) return where(zero, 0, mul(g, div(x, y)));
-  if (std::isinf(order)) {
-    const Tensor hits = eq(abs(x), y).to(x.dtype());
-    return mul(mul(g, sign(x)), hits);
-  }
   const Tensor scaled = mul(sign(x), pow(div(abs(x), y), order - 1));
   return where(zero, 0, mul(g, scaled));
 }
@@ -229,8 +235,21 @@ Tensor any_norm(const Tensor& x, double order, const Plan& plan, bool keepdim) {
   if (order == 1) return reduce_to("norm", ReduceOp::kNorm1, x, plan, keepdim, x.dtype());
   if (order == 2) return reduce_to("norm", ReduceOp::kNorm2, x, plan, keepdim, x.dtype());
   if (std::isinf(order)) return reduce_to("norm", ReduceOp::kNormInf, x, plan, keepdim, x.dtype());
-  const Tensor powers = pow(abs(x.detach()), order);
-  return reduce_to("norm", ReduceOp::kSum, powers, plan, keepdim, x.dtype()).pow_(1 / order);
+  // In f32 at least: powers leave the range of 16 bits long before the norm does.
+  const DType wide = x.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  const Tensor powers = pow(abs(x.detach()).to(wide), order);
+  const Tensor total = reduce_to("norm", ReduceOp::kSum, powers, plan, keepdim, wide);
+  return total.pow_(1 / order).to(x.dtype());
+}
+
+// The share of each in the sum of exponentials. Taken relative to the largest, as y is rounded more
+// than the shares may be. An infinite largest has no sum, and shares that are 0 or not a number.
+Tensor logsumexp_backward(const Tensor& g, const Tensor& x, const Dims& dims) {
+  if (x.numel() == 0) return zeros_like(x);
+  const Tensor largest = amax(x.detach(), dims, true);
+  const Tensor parts = exp(sub(x, largest));
+  const Tensor total = where(eq(abs(largest), INFINITY), 1, sum(parts, dims, true));
+  return mul(div(g, total), parts);
 }
 
 // Division by the factor itself, save where that is 0: there, the product of the others.
@@ -345,9 +364,10 @@ Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
                 {&x},
                 y,
                 {save_input(x), save_output(y, order != 1)},
-                [order, as = plan.kept_all](BackwardArgs& b) {
+                [order, dims, as = plan.kept_all](BackwardArgs& b) {
                   const Tensor out = order == 1 ? Tensor() : b.saved(1).reshape(as);
-                  b.set_grad(0, norm_backward(order, b.grad().reshape(as), b.saved(0), out));
+                  const Tensor grad = b.grad().reshape(as);
+                  b.set_grad(0, norm_backward(order, grad, b.saved(0), out, dims));
                 });
 }
 Tensor norm(const Tensor& x, double order) { return norm(x, order, all_dims(x)); }
@@ -356,11 +376,9 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   check_floating("logsumexp", x);
   const Plan plan = plan_for("logsumexp", x, dims);
   const Tensor y = reduce_to("logsumexp", ReduceOp::kLogSumExp, x, plan, keepdim, x.dtype());
-  return record(
-      "logsumexp", {&x}, y, {save_input(x), save_output(y)}, [as = plan.kept_all](BackwardArgs& b) {
-        const Tensor share = exp(sub(b.saved(0), b.saved(1).reshape(as)));
-        b.set_grad(0, mul(b.grad().reshape(as), share));
-      });
+  return record("logsumexp", {&x}, y, {save_input(x)}, [dims, as = plan.kept_all](BackwardArgs& b) {
+    b.set_grad(0, logsumexp_backward(b.grad().reshape(as), b.saved(0), dims));
+  });
 }
 
 Tensor Tensor::sum() const { return headroom::sum(*this); }

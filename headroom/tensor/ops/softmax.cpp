@@ -72,7 +72,7 @@ DType wide_type(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType
 
 CrossEntropyArgs loss_args(const Tensor& logits,
                            const Tensor& target,
-                           const Tensor& lse,
+                           const Tensor& kept,
                            const CrossEntropyOptions& options) {
   CrossEntropyArgs args;
   args.rows = rows_of(logits.shape(), 1);
@@ -81,15 +81,15 @@ CrossEntropyArgs loss_args(const Tensor& logits,
   args.target = static_cast<const std::int64_t*>(pointer(target));
   args.ignore_index = options.ignore_index;
   args.is_mean = options.reduction == Reduction::kMean;
-  if (lse.defined()) args.log_sum_exp = pointer(lse);
+  if (kept.defined()) args.kept = pointer(kept);
   return args;
 }
 
-// Saved: logits, targets, and the log-sum-exp of each row.
+// Saved: logits, targets, and a number of each row.
 Tensor cross_entropy_backward(const Tensor& grad,
                               const Tensor& logits,
                               const Tensor& target,
-                              const Tensor& lse,
+                              const Tensor& kept,
                               const CrossEntropyOptions& options) {
   refuse_second_derivative("cross_entropy", {&grad, &logits});
   const Tensor x = logits.contiguous();
@@ -97,7 +97,7 @@ Tensor cross_entropy_backward(const Tensor& grad,
   const Tensor g = grad.contiguous();
   Tensor out = new_output("cross_entropy", x, x.shape(), x.dtype());
   if (out.numel() == 0) return out;
-  CrossEntropyArgs args = loss_args(x, t, lse, options);
+  CrossEntropyArgs args = loss_args(x, t, kept, options);
   args.is_backward = true;
   args.out = pointer(out);
   args.grad = pointer(g);
@@ -129,13 +129,13 @@ Tensor cross_entropy(const Tensor& logits,
   const Tensor y =
       new_output("cross_entropy", logits, is_row ? target.shape() : Shape(), logits.dtype());
   const Tensor losses = new_workspace("cross_entropy", logits, target.shape(), wide);
-  Tensor lse;
-  if (needs_grad(logits)) lse = new_output("cross_entropy", logits, target.shape(), wide);
+  Tensor kept;
+  if (needs_grad(logits)) kept = new_output("cross_entropy", logits, target.shape(), wide);
   {
     const GradModeScope no_grad(false);
     const Tensor x = logits.contiguous();
     const Tensor t = target.contiguous();
-    CrossEntropyArgs args = loss_args(x, t, lse, options);
+    CrossEntropyArgs args = loss_args(x, t, kept, options);
     args.losses = pointer(losses);
     if (!is_row) args.out = pointer(y);
     launch(launch_on(y), &Kernels::cross_entropy, args);
@@ -145,7 +145,7 @@ Tensor cross_entropy(const Tensor& logits,
       "cross_entropy",
       {&logits},
       y,
-      {save_input(logits), save_input(target), save_output(lse, lse.defined())},
+      {save_input(logits), save_input(target), save_output(kept, kept.defined())},
       [options](BackwardArgs& b) {
         b.set_grad(0,
                    cross_entropy_backward(b.grad(), b.saved(0), b.saved(1), b.saved(2), options));
