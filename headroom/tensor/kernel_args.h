@@ -149,7 +149,7 @@ struct ElementArgs {
 
 enum class GenerateOp : std::uint8_t {
   kArange,   // low + i * high
-  kUniform,  // in [low, high)
+  kUniform,  // in [low, high), at most `most`
   kNormal,   // mean low, deviation high
   kInteger,  // in [integer_low, integer_low + integer_range)
 };
@@ -163,6 +163,7 @@ struct GenerateArgs {
   Operand out{};
   double low = 0;
   double high = 1;
+  double most = 1;  // the last number of the type before high, which rounding may not reach
   std::int64_t integer_low = 0;
   std::uint64_t integer_range = 0;
   std::uint64_t seed = 0;

@@ -385,6 +385,45 @@ TEST_F(TensorErrors, PiecesOfTheLongestTensorDoNotWrap) {
   });
 }
 
+TEST_F(TensorErrors, RangesThatNoTypeHolds) {
+  const auto in = [&](DType dtype) { return TensorOptions{.dtype = dtype, .device = cpu()}; };
+  const Tensor x = make({2});
+  const Tensor halves = make({2}, kF16);
+  expect_refused({
+      {"arange: the step is 0", [&] { (void)arange(0, 5, 0, in(kI64)); }},
+      {"arange: the step is nan", [&] { (void)arange(0, 5, NAN, in(kF32)); }},
+      {"arange: no steps of -1 lead from 0 to 5", [&] { (void)arange(0, 5, -1, in(kI64)); }},
+      {"arange: no steps of 1 lead from nan to 5", [&] { (void)arange(NAN, 5, 1, in(kF32)); }},
+      {"arange: more steps of 1 than 64 bits can count lead from -9223372036854775808 to "
+       "9223372036854775807",
+       [&] { (void)arange(INT64_MIN, kLargest, 1, in(kI64)); }},
+      {"arange: more steps of 1 than 64 bits can count lead from inf to inf",
+       [&] { (void)arange(INFINITY, INFINITY, 1, in(kF32)); }},
+      {"arange: more steps of 1e-300 than 64 bits can count lead from 0 to 1",
+       [&] { (void)arange(0, 1, 1e-300, in(kF32)); }},
+      {"arange: [9223372036854775807] of 8-byte elements has more bytes than 64 bits can count",
+       [&] { (void)arange(kLargest, in(kI64)); }},
+      {"randint: u8 cannot hold the integers of [0, 257)",
+       [&] { (void)randint(0, 257, {1}, in(kU8)); }},
+      {"randint: bool cannot hold the integers of [0, 3)",
+       [&] { (void)randint(0, 3, {1}, in(kBool)); }},
+      {"randint: i32 cannot hold the integers of [-2147483649, 0)",
+       [&] { (void)randint(-2147483649, 0, {1}, in(kI32)); }},
+      {"randint: f16 cannot hold the integers of [0, 100000)",
+       [&] { (void)randint(0, 100'000, {1}, in(kF16)); }},
+      {"randint: f16 cannot hold the integers of [2049, 2050)",
+       [&] { (void)randint(2049, 2050, {1}, in(kF16)); }},
+      {"randint: f64 cannot hold the integers of [9223372036854775800, 9223372036854775807)",
+       [&] { (void)randint(kLargest - 7, kLargest, {1}, in(kF64)); }},
+      {"uniform_: no f32 to draw from [1, 0)", [&] { x.uniform_(1, 0); }},
+      {"uniform_: no f32 to draw from [nan, 0)", [&] { x.uniform_(NAN, 0); }},
+      {"uniform_: no f32 to draw from [0, inf)", [&] { x.uniform_(0, INFINITY); }},
+      {"uniform_: no f16 to draw from [0, 70000)", [&] { halves.uniform_(0, 70000); }},
+      {"normal_: a deviation of at least 0 is wanted, not -1", [&] { x.normal_(0, -1); }},
+      {"normal_: a deviation of at least 0 is wanted, not nan", [&] { x.normal_(0, NAN); }},
+  });
+}
+
 TEST_F(TensorErrors, WritesThatOverlap) {
   const Tensor x = make({4});
   const Tensor row = make({1, 3});

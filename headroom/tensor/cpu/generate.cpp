@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
@@ -11,9 +12,24 @@ namespace {
 
 constexpr double kTwoPi = 6.28318530717958647692;
 
-// 24 bits below 1, the most an f32 takes evenly; 53 for f64.
-double unit(std::uint32_t word) { return static_cast<double>(word >> 8U) * 0x1p-24; }
-double unit(std::uint32_t high, std::uint32_t low) {
+// How many bits below 1 a number in [0, 1) has: the most that the type takes evenly, so that none
+// is rounded, to 1 least of all. What is computed from them before it is stored has those of f32.
+struct UnitRule {
+  unsigned shift;
+  double step;
+};
+UnitRule unit_rule(const GenerateArgs& args) {
+  const bool is_stored = args.op == GenerateOp::kUniform;
+  if (is_stored && args.out.dtype == DType::kF16) return {32 - 11, 0x1p-11};
+  if (is_stored && args.out.dtype == DType::kBF16) return {32 - 8, 0x1p-8};
+  return {32 - 24, 0x1p-24};
+}
+
+double unit(std::uint32_t word, const UnitRule& rule) {
+  return static_cast<double>(word >> rule.shift) * rule.step;
+}
+// 53 of them, for f64.
+double wide_unit(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32U) | low;
   return static_cast<double>(bits >> 11U) * 0x1p-53;
 }
@@ -25,8 +41,9 @@ struct Units {
 };
 Units units(const GenerateArgs& args, std::uint64_t counter, bool is_wide) {
   const std::array<std::uint32_t, 4> w = philox(args.seed, args.offset + counter);
-  if (is_wide) return {{unit(w[0], w[1]), unit(w[2], w[3]), 0, 0}, 2};
-  return {{unit(w[0]), unit(w[1]), unit(w[2]), unit(w[3])}, 4};
+  if (is_wide) return {{wide_unit(w[0], w[1]), wide_unit(w[2], w[3]), 0, 0}, 2};
+  const UnitRule rule = unit_rule(args);
+  return {{unit(w[0], rule), unit(w[1], rule), unit(w[2], rule), unit(w[3], rule)}, 4};
 }
 
 // Box and Muller: two uniform numbers make two normal ones.
@@ -41,18 +58,21 @@ void make_normal(Units& units) {
 
 void fill_real(const GenerateArgs& args, std::int64_t start, std::int64_t count, double* to) {
   const bool is_wide = args.out.dtype == DType::kF64;
+  const bool is_normal = args.op == GenerateOp::kNormal;
+  const double scale = is_normal ? args.high : args.high - args.low;
+  const double most = is_normal ? std::numeric_limits<double>::infinity() : args.most;
   const std::int64_t each = is_wide ? 2 : 4;
   for (std::int64_t i = 0; i < count; i += each) {
     Units now = units(args, static_cast<std::uint64_t>((start + i) / each), is_wide);
-    if (args.op == GenerateOp::kNormal) make_normal(now);
-    const double scale = args.op == GenerateOp::kNormal ? args.high : args.high - args.low;
+    if (is_normal) make_normal(now);
     for (std::int64_t j = 0; j < std::min(each, count - i); ++j) {
-      to[i + j] = args.low + scale * now.values[static_cast<std::size_t>(j)];
+      to[i + j] = std::min(args.low + scale * now.values[static_cast<std::size_t>(j)], most);
     }
   }
 }
 
-// The range is below 2^63; a 128-bit product maps 64 random bits to it without a division.
+// A 128-bit product maps 64 random bits to the range, which may be all of them, without a division.
+// The sum wraps, as the range of a negative low end may be past 2^63.
 void fill_integer(const GenerateArgs& args,
                   std::int64_t start,
                   std::int64_t count,
@@ -62,8 +82,8 @@ void fill_integer(const GenerateArgs& args,
     for (std::int64_t j = 0; j < std::min<std::int64_t>(2, count - i); ++j) {
       const auto at = static_cast<std::size_t>(2 * j);
       const std::uint64_t bits = (static_cast<std::uint64_t>(w[at]) << 32U) | w[at + 1];
-      to[i + j] =
-          args.integer_low + static_cast<std::int64_t>(high_product(bits, args.integer_range));
+      to[i + j] = static_cast<std::int64_t>(static_cast<std::uint64_t>(args.integer_low) +
+                                            high_product(bits, args.integer_range));
     }
   }
 }
@@ -78,8 +98,12 @@ void fill_arange(const GenerateArgs& args,
                  std::int64_t start,
                  std::int64_t count,
                  std::int64_t* to) {
-  const auto step = static_cast<std::int64_t>(args.integer_range);
-  for (std::int64_t i = 0; i < count; ++i) to[i] = args.integer_low + (start + i) * step;
+  // In unsigned numbers: a step down is a large one that wraps.
+  const auto low = static_cast<std::uint64_t>(args.integer_low);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto steps = static_cast<std::uint64_t>(start + i);
+    to[i] = static_cast<std::int64_t>(low + steps * args.integer_range);
+  }
 }
 
 template <class C, class Fill>
