@@ -133,6 +133,10 @@ std::uint64_t bytes(std::int64_t value) { return static_cast<std::uint64_t>(valu
 }  // namespace
 
 WhichDevice::WhichDevice(const char* name) : by_(By::kId) {
+  if (name == nullptr) {
+    throw InvalidArgument(
+        "a null pointer names no device; write 'cpu', or no argument for the current one");
+  }
   const auto parsed = device::parse_device_id(name);
   if (!parsed) throw InvalidArgument(parsed.error());
   id_ = *parsed;
@@ -214,6 +218,15 @@ double get_per_process_memory_fraction(WhichDevice which) {
 }
 
 void set_allocator_settings(std::string_view settings) { allocators().configure(settings); }
+
+void set_allocator_settings(const char* settings) {
+  if (settings == nullptr) {
+    throw InvalidArgument(
+        "set_allocator_settings: a null pointer holds no settings; write them as in "
+        "'backend:native', or an empty text for none");
+  }
+  set_allocator_settings(std::string_view(settings));
+}
 
 device::MemoryInfo mem_get_info(WhichDevice which) {
   const auto info = which.resolve().memory_info();

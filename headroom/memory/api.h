@@ -82,6 +82,7 @@ void set_per_process_memory_fraction(double fraction, WhichDevice which = {});
 // Changes the settings of every allocator, of those to come too. Throws InvalidArgument, and then
 // nothing has changed.
 void set_allocator_settings(std::string_view settings);
+void set_allocator_settings(const char* settings);
 // Free and total bytes of the device, as the driver sees them.
 [[nodiscard]] device::MemoryInfo mem_get_info(WhichDevice which = {});
 

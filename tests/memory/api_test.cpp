@@ -252,6 +252,24 @@ int exit_with_changes() {
   return 12;
 }
 
+// #21: they read from address 0.
+TEST_F(Api, ANullPointerNamesNothing) {
+  const char* const none = nullptr;
+  EXPECT_THROW((void)allocator(none), InvalidArgument);
+  EXPECT_THROW((void)allocator(nullptr), InvalidArgument);
+  EXPECT_THROW(set_device(none), InvalidArgument);
+  EXPECT_THROW((void)memory_allocated(none), InvalidArgument);
+  EXPECT_THROW((void)max_memory_allocated(none), InvalidArgument);
+  EXPECT_THROW((void)memory_reserved(none), InvalidArgument);
+  EXPECT_THROW((void)memory_stats(none), InvalidArgument);
+  EXPECT_THROW((void)memory_summary(none), InvalidArgument);
+  EXPECT_THROW((void)memory_account(none), InvalidArgument);
+  EXPECT_THROW(set_per_process_memory_fraction(0.5, none), InvalidArgument);
+  EXPECT_THROW((void)mem_get_info(none), InvalidArgument);
+  EXPECT_THROW(set_allocator_settings(none), InvalidArgument);
+  EXPECT_THROW(set_allocator_settings(nullptr), InvalidArgument);
+}
+
 TEST(ApiDeathTest, TheBackendIsChosenBeforeTheFirstAllocation) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::exit(exit_with_changes()),
