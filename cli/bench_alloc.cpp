@@ -107,7 +107,7 @@ class Race {
 
   void arrive_and_wait() noexcept {
     missing_.fetch_sub(1);
-    while (missing_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    while (missing_.load(std::memory_order_acquire) != 0 && !is_over()) std::this_thread::yield();
   }
   void finish() noexcept { is_over_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_relaxed); }
@@ -202,8 +202,13 @@ double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Am
   {
     std::vector<std::jthread> workers;
     workers.reserve(lanes.size());
-    for (Lane& lane : std::span(lanes).subspan(1)) {
-      workers.emplace_back([&lane, &race] { lane.run(race); });
+    try {
+      for (Lane& lane : std::span(lanes).subspan(1)) {
+        workers.emplace_back([&lane, &race] { lane.run(race); });
+      }
+    } catch (...) {
+      race.finish();  // for those that wait for the rest
+      throw;
     }
     lanes.front().run(race);
   }

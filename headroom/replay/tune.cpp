@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -189,7 +190,10 @@ class Search {
     {
       std::vector<std::jthread> helpers;
       const std::size_t count = std::min(static_cast<std::size_t>(threads_), settings.size());
-      for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work, false);
+      try {
+        for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work, false);
+      } catch (const std::system_error&) {  // those that there are do it all
+      }
       work(true);
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -167,7 +168,12 @@ class FileRecorder::Impl {
         [this](std::span<const std::byte> bytes) { return file_.write(bytes); },
         options_.hrt);
     writer_->properties();
-    thread_ = std::make_unique<std::thread>([this] { run(); });
+    try {
+      thread_ = std::make_unique<std::thread>([this] { run(); });
+    } catch (const std::system_error& error) {
+      throw Error("cannot record into " + options_.path +
+                  ": its thread cannot be started: " + error.code().message());
+    }
   }
 
   memory::EventSink& channel(const DeviceKey& key) {

@@ -1,11 +1,18 @@
 // The loader: its order, its threads, its copies beside the work, and its bytes.
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <pthread.h>
 #include <set>
+#include <system_error>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "headroom/nn.h"
+#include "headroom/nn/internal/batch_workers.h"
+#include "headroom/tensor/cpu/thread_pool.h"
 #include "headroom/trace/history.h"
 
 #include "tests/autograd/world.h"
@@ -221,6 +228,86 @@ TEST(DataLoader, WhatItAllocatesIsTheSameOnMetaAndWhateverTheWorkers) {
     }
     EXPECT_EQ(logs.size(), 1U) << prefetch;
   }
+}
+
+// --- Threads that cannot be started (#21: those that had been waited for ever)
+
+std::atomic<int> threads_left = 0;
+
+std::jthread start_while_some_are_left(std::function<void()> work) {
+  if (threads_left-- <= 0) {
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  }
+  return std::jthread(std::move(work));
+}
+
+TEST(DataLoader, SaysHowManyWorkersCouldBeStartedAndEndsThem) {
+  const Numbers data(1000);
+  const World world;
+  for (const int possible : {0, 1, 5}) {
+    nn::internal::BatchPlan plan{.order = std::vector<std::int64_t>(1000), .batch = 10};
+    plan.batches = 100;
+    std::vector<std::unique_ptr<nn::internal::HostBuffer>> buffers;
+    buffers.push_back(std::make_unique<nn::internal::HostBuffer>(
+        world.allocator().device(), data.spec(), 10, false));
+    threads_left = possible;
+    EXPECT_THAT(
+        message_of([&] {
+          nn::internal::BatchWorkers(data, plan, std::move(buffers), 8, start_while_some_are_left);
+        }),
+        ::testing::AllOf(HasSubstr(std::to_string(possible) + " of 8 workers could be started"),
+                         HasSubstr("ask for fewer workers")));
+  }
+}
+
+// Stacks that no address space has room for: no thread can be started at all.
+class NoThreads {
+ public:
+  NoThreads() {
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t huge;
+    EXPECT_EQ(pthread_getattr_default_np(&huge), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47U), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    (void)pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    (void)pthread_setattr_default_np(&before_);
+    (void)pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST(DataLoader, ThrowsWhenTheSystemGivesNoThread) {
+  const Numbers data(100);
+  const World world;
+  const nn::DataLoader loader(
+      data, {.batch = 10, .workers = 3, .prefetch = 0, .place = world.allocator()});
+  std::string said;
+  {
+    const NoThreads none;
+    said = message_of([&] { (void)loader.epoch(0).next(); });
+  }
+  EXPECT_THAT(said, HasSubstr("0 of 3 workers could be started"));
+  EXPECT_EQ(seen_by(loader, 0).size(), 100U) << "and works when there are threads again";
+}
+
+TEST(ThreadPool, ComputesWithTheThreadsThereAre) {
+  std::atomic<int> done = 0;
+  const auto count = [](void* context, std::int64_t) {
+    ++*static_cast<std::atomic<int>*>(context);
+  };
+  {
+    const NoThreads none;
+    tensor::cpu::ThreadPool alone(4);
+    EXPECT_EQ(alone.size(), 1);
+    alone.run(10, count, &done);
+  }
+  EXPECT_EQ(done, 10);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "headroom/nn/internal/batch_workers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "headroom/base/error.h"
@@ -48,17 +50,34 @@ void write_batch(const Dataset& dataset, std::span<const std::int64_t> examples,
   }
 }
 
+std::jthread start_thread(std::function<void()> work) { return std::jthread(std::move(work)); }
+
 BatchWorkers::BatchWorkers(const Dataset& dataset,
                            const BatchPlan& plan,
                            std::vector<std::unique_ptr<HostBuffer>> buffers,
-                           int threads)
+                           int threads,
+                           StartThread start)
     : dataset_(dataset),
       plan_(plan),
       free_(std::make_move_iterator(buffers.begin()), std::make_move_iterator(buffers.end())) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  threads_.reserve(static_cast<std::size_t>(threads));
+  try {
+    while (std::ssize(threads_) < threads) threads_.push_back(start([this] { work(); }));
+  } catch (const std::system_error& error) {
+    // Their destructors wait for them, and they for batches that nobody is going to take.
+    stop();
+    throw Error("DataLoader: " + std::to_string(threads_.size()) + " of " +
+                std::to_string(threads) + " workers could be started (" + error.code().message() +
+                "): ask for fewer workers, or raise this process's limits of threads and memory");
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-BatchWorkers::~BatchWorkers() {
+BatchWorkers::~BatchWorkers() { stop(); }
+
+void BatchWorkers::stop() {
   const std::lock_guard lock(mutex_);
   is_stopping_ = true;
   changed_.notify_all();

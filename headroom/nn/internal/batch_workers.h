@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,13 +56,19 @@ struct BatchPlan {
 
 void write_batch(const Dataset& dataset, std::span<const std::int64_t> examples, HostBuffer& to);
 
+// Starts a thread that runs `work`. Throws std::system_error where the system has none to give.
+using StartThread = std::jthread (*)(std::function<void()> work);
+[[nodiscard]] std::jthread start_thread(std::function<void()> work);
+
 class BatchWorkers {
  public:
-  // With no threads, take() writes the batch itself.
+  // With no threads, take() writes the batch itself. Throws Error when fewer than `threads` can be
+  // started; those that were have ended then.
   BatchWorkers(const Dataset& dataset,
                const BatchPlan& plan,
                std::vector<std::unique_ptr<HostBuffer>> buffers,
-               int threads);
+               int threads,
+               StartThread start = start_thread);
   // Stops them; a batch that is being written is waited for.
   ~BatchWorkers();
   BatchWorkers(const BatchWorkers&) = delete;
@@ -78,6 +85,7 @@ class BatchWorkers {
     std::exception_ptr failure{};
   };
 
+  void stop();
   void work();
   void write(std::int64_t number, Written& out) const;
 

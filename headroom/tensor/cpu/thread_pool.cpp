@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -95,9 +96,14 @@ ThreadPool& ThreadPool::shared() {
   return *instance;
 }
 
-ThreadPool::ThreadPool(int threads) : size_(threads), state_(std::make_unique<State>()) {
-  for (int i = 1; i < threads; ++i) {
-    state_->threads.emplace_back([state = state_.get()] { state->serve(); });
+// With as many as the system gives: fewer compute the same, and slower.
+ThreadPool::ThreadPool(int threads) : size_(1), state_(std::make_unique<State>()) {
+  state_->threads.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (; size_ < threads; ++size_) {
+      state_->threads.emplace_back([state = state_.get()] { state->serve(); });
+    }
+  } catch (const std::system_error&) {  // size_ says how many there are
   }
 }
 
