@@ -1,7 +1,6 @@
 #include "cli/info.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <span>
 
@@ -10,6 +9,7 @@
 
 #include "headroom/trace/device_name.h"
 #include "headroom/trace/sites.h"
+#include "headroom/trace/used_devices.h"
 
 #include "cli/commands.h"
 #include "cli/trace_input.h"
@@ -22,35 +22,12 @@ using trace::DeviceTrace;
 using trace::GroupBy;
 using trace::Trace;
 using trace::TraceIndex;
+using trace::UsedDevices;
 
 std::uint64_t segment_count(const Trace& trace, const DeviceTrace& device) {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       trace.segments, [&](const trace::Segment& segment) { return is_of(segment, device); }));
 }
-
-// Those with anything in them.
-class UsedDevices {
- public:
-  explicit UsedDevices(const Trace& trace) {
-    for (const DeviceTrace& device : trace.devices) {
-      if (!device.events.empty() || segment_count(trace, device) > 0) all_.push_back(&device);
-    }
-    // Old snapshots have segments and no history, not even an empty one.
-    for (const trace::Segment& segment : trace.segments) {
-      const bool is_known = std::ranges::any_of(
-          all_, [&](const DeviceTrace* device) { return is_of(segment, *device); });
-      if (is_known) continue;
-      all_.push_back(&made_.emplace_back(
-          DeviceTrace{.device = segment.device, .rank = segment.rank, .is_host = segment.is_host}));
-    }
-  }
-
-  [[nodiscard]] const std::vector<const DeviceTrace*>& all() const noexcept { return all_; }
-
- private:
-  std::deque<DeviceTrace> made_;
-  std::vector<const DeviceTrace*> all_;
-};
 
 PeakInfo peak_info(const TraceIndex& index, const trace::Peak& peak) {
   return {.bytes = peak.bytes,

@@ -1,66 +1,34 @@
 #include "headroom/nn/safetensors.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <unistd.h>
+#include <memory>
 #include <utility>
 
 #include "headroom/autograd/grad_mode.h"
 #include "headroom/base/error.h"
+#include "headroom/base/input_file.h"
+#include "headroom/base/new_file.h"
 #include "headroom/nn/internal/safetensors_header.h"
 #include "headroom/tensor/ops/creation.h"
 
 namespace headroom::nn {
 namespace {
 
-namespace fs = std::filesystem;
-
 [[noreturn]] void fail(const std::string& path, const std::string& why) {
   throw Error(path + ": " + why);
 }
 
-std::string system_reason() { return std::strerror(errno); }
-
-// A file that takes the place of another once it is whole; removed otherwise.
-class NewFile {
- public:
-  explicit NewFile(std::string path)
-      : path_(std::move(path)),
-        temporary_(path_ + ".part" + std::to_string(getpid())),
-        file_(std::fopen(temporary_.c_str(), "wb")) {
-    if (file_ == nullptr) fail(path_, system_reason());
+// Calls `f`, whose errors do not name the file.
+template <class F>
+auto named(const std::string& path, F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    fail(path, error.what());
   }
-  ~NewFile() {
-    if (file_ != nullptr) (void)std::fclose(file_);
-    if (!is_done_) (void)std::remove(temporary_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(const void* data, std::size_t bytes) {
-    if (bytes > 0 && std::fwrite(data, 1, bytes, file_) != bytes) fail(path_, system_reason());
-  }
-
-  void finish() {
-    const bool is_flushed = std::fflush(file_) == 0 && fsync(fileno(file_)) == 0;
-    const std::string why = is_flushed ? "" : system_reason();
-    const bool is_closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-    if (!is_flushed || !is_closed) fail(path_, is_flushed ? system_reason() : why);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, system_reason());
-    is_done_ = true;
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  std::FILE* file_;
-  bool is_done_ = false;
-};
+}
 
 SafetensorsHeader header_for(const std::vector<NamedTensor>& tensors, const Metadata& metadata) {
   SafetensorsHeader out{.metadata = metadata};
@@ -89,10 +57,11 @@ Tensor on_host(const Tensor& tensor) {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-    std::error_code status;
-    const std::uint64_t bytes = fs::file_size(path, status);
-    if (status || !in_) fail(path, status ? status.message() : "cannot be opened");
+  explicit Reader(const std::string& path)
+      : path_(path), in_(named(path, [&] { return std::make_unique<InputFile>(path); })) {
+    if (in_->is_pipe())
+      fail(path, "it is a pipe, and tensors are read where they lie: name a file");
+    const std::uint64_t bytes = in_->size_bytes();
     std::vector<std::byte> start(std::min<std::uint64_t>(bytes, internal::kLengthBytes));
     read_at(0, start.data(), start.size());
     start.resize(std::min(bytes, header_bytes(start)));
@@ -128,10 +97,10 @@ class Reader {
     return internal::kLengthBytes + std::min(length, internal::kMaxHeaderBytes);
   }
 
-  void read_at(std::uint64_t offset, std::byte* to, std::uint64_t bytes) {
-    in_.seekg(static_cast<std::streamoff>(offset));
-    in_.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(bytes));
-    if (!in_) fail(path_, "at byte " + std::to_string(offset) + ": the data cannot be read");
+  void read_at(std::uint64_t offset, std::byte* to, std::uint64_t bytes) const {
+    const std::size_t got = named(path_, [&] { return in_->read_at(offset, {to, bytes}); });
+    if (got == bytes) return;
+    fail(path_, "at byte " + std::to_string(offset + got) + ": the file ends inside of its data");
   }
 
   // Any other value of a bool is not one.
@@ -148,7 +117,7 @@ class Reader {
   }
 
   std::string path_;
-  std::ifstream in_;
+  std::unique_ptr<InputFile> in_;
   SafetensorsHeader header_{};
 };
 
@@ -198,13 +167,15 @@ void save_safetensors(const std::vector<NamedTensor>& tensors,
     }
   }
   const std::string header = internal::header_text(header_for(tensors, metadata));
-  NewFile file(path);
-  file.write(header.data(), header.size());
-  for (const NamedTensor& named : tensors) {
-    const Tensor host = on_host(named.second);
-    file.write(reinterpret_cast<const void*>(host.address()), host.size_bytes());
-  }
-  file.finish();
+  named(path, [&] {
+    NewFile file(path, true);
+    file.write(header);
+    for (const auto& [name, tensor] : tensors) {
+      const Tensor host = on_host(tensor);
+      file.write({reinterpret_cast<const std::byte*>(host.address()), host.size_bytes()});
+    }
+    file.commit();
+  });
 }
 
 SafetensorsFile read_safetensors(const std::string& path, const Place& place) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "headroom/trace/device_name.h"
+#include "headroom/trace/used_devices.h"
 
 namespace headroom::trace {
 namespace {
@@ -95,25 +96,13 @@ void add_segment(const Segment& segment, Lines& lines) {
 void export_csv(const Trace& trace, std::ostream& out) {
   Lines lines(out);
   lines.add("# settings={}", one_line(trace.settings_string()));
-  const auto is_used = [&](const DeviceTrace& device) {
-    return !device.events.empty() ||
-           std::ranges::any_of(trace.segments,
-                               [&](const Segment& segment) { return is_of(segment, device); });
-  };
-  const bool has_several = std::ranges::count_if(trace.devices, is_used) > 1;
-  for (const DeviceTrace& device : trace.devices) {
-    if (!is_used(device)) continue;
-    if (has_several) lines.add("# device={}", device_name(trace, device));
-    add_events(device.events, lines);
+  const UsedDevices used(trace);
+  for (const DeviceTrace* device : used.all()) {
+    if (used.all().size() > 1) lines.add("# device={}", device_name(trace, *device));
+    add_events(device->events, lines);
     for (const Segment& segment : trace.segments) {
-      if (is_of(segment, device)) add_segment(segment, lines);
+      if (is_of(segment, *device)) add_segment(segment, lines);
     }
-  }
-  // An old snapshot has segments only.
-  for (const Segment& segment : trace.segments) {
-    const bool is_listed = std::ranges::any_of(
-        trace.devices, [&](const DeviceTrace& device) { return is_of(segment, device); });
-    if (!is_listed) add_segment(segment, lines);
   }
   lines.flush();
 }

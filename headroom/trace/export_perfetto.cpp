@@ -12,6 +12,7 @@
 #include "headroom/trace/index.h"
 #include "headroom/trace/internal/json_out.h"
 #include "headroom/trace/sites.h"
+#include "headroom/trace/used_devices.h"
 
 namespace headroom::trace {
 namespace {
@@ -41,9 +42,10 @@ class Exporter {
 
   PerfettoSummary run() {
     json_.raw("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    for (std::size_t i = 0; i < trace_.devices.size(); ++i) {
-      pid_ = i + 1;
-      add_device(trace_.devices[i]);
+    const UsedDevices used(trace_);
+    for (const DeviceTrace* device : used.all()) {
+      ++pid_;
+      add_device(*device);
     }
     json_.raw(
         "\n],\"otherData\":{{\"exporter\":\"headroom\",\"blocks\":{},\"blocks_drawn\":{}}}}}\n",

@@ -11,6 +11,7 @@
 #include "headroom/trace/groups.h"
 #include "headroom/trace/index.h"
 #include "headroom/trace/internal/json_out.h"
+#include "headroom/trace/used_devices.h"
 
 namespace headroom::trace {
 namespace {
@@ -90,8 +91,9 @@ SpeedscopeSummary export_speedscope(const Trace& trace,
       "\"exporter\":\"headroom\",");
   write_frames(trace, json);
   json.raw(",\n\"profiles\":[");
-  for (const DeviceTrace& device : trace.devices) {
-    const Profile profile = profile_of(TraceIndex(trace, device), options);
+  const UsedDevices used(trace);
+  for (const DeviceTrace* device : used.all()) {
+    const Profile profile = profile_of(TraceIndex(trace, *device), options);
     if (profile.stacks.empty()) continue;
     if (summary.profiles > 0) json.raw(",\n");
     write_profile(trace, profile, json);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headroom/base/error.h"
+#include "headroom/base/new_file.h"
 #include "headroom/trace/export_csv.h"
 #include "headroom/trace/export_perfetto.h"
 #include "headroom/trace/export_speedscope.h"
@@ -98,6 +99,8 @@ auto caught(Work work) -> decltype(work()) {
     return work();
   } catch (const internal::Failure& failure) {
     return Unexpected(failure.error);
+  } catch (const Error& error) {  // of the file itself
+    return Unexpected(FormatError{.message = error.what()});
   } catch (const std::bad_alloc&) {
     return Unexpected(FormatError{.message = "there is not enough memory for it"});
   }
@@ -110,18 +113,23 @@ TraceFile read_file(const std::string& path, const Progress& progress) {
   out.is_packed = internal::is_zstd(buffer.bytes());
   const double unpacked_at = out.is_packed ? 0.3 : 0;
   if (out.is_packed) {
-    buffer = internal::unpack_zstd(buffer.bytes(), within(progress, 0, unpacked_at));
+    buffer = internal::unpack_zstd(
+        buffer.bytes(), internal::refuse_what_is_no_recording, within(progress, 0, unpacked_at));
   }
   switch (internal::content_of(buffer.bytes())) {
     case Content::kPickle:
       out.format = Format::kPickle;
-      out.trace =
-          value_or_throw(parse_pickle(buffer.bytes(), &out.note, within(progress, unpacked_at, 1)));
+      out.trace = value_or_throw(parse_pickle(buffer.bytes(),
+                                              {.note = &out.note,
+                                               .progress = within(progress, unpacked_at, 1),
+                                               .file_bytes = out.file_bytes}));
       break;
     case Content::kHrt:
       out.format = Format::kHrt;
-      out.trace = value_or_throw(parse_hrt(
-          buffer.bytes(), {.note = &out.note, .progress = within(progress, unpacked_at, 1)}));
+      out.trace = value_or_throw(parse_hrt(buffer.bytes(),
+                                           {.note = &out.note,
+                                            .progress = within(progress, unpacked_at, 1),
+                                            .file_bytes = out.file_bytes}));
       break;
     case Content::kOther:
       internal::fail(internal::describe_other(buffer.bytes()));
@@ -147,7 +155,7 @@ void write_file(const Trace& trace, const std::string& path, const WriteOptions&
         "the name does not say the format: end it in .pickle, .hrt, .perfetto.json, "
         ".speedscope.json or .csv, with .zst behind it to pack it");
   }
-  internal::NewFile file(path, options.overwrite);  // before the work, which may be for nothing
+  NewFile file(path, options.overwrite);  // before the work, which may be for nothing
   if (ending->stream != nullptr && !is_packed) {
     internal::FileBuffer buffer(file);
     std::ostream out(&buffer);

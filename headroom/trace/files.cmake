@@ -69,6 +69,7 @@ set(HEADROOM_TRACE_SOURCES
   symbols.cpp
   tables.cpp
   trace.cpp
+  used_devices.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
   device_name.h
@@ -98,4 +99,5 @@ set(HEADROOM_TRACE_HEADERS
   symbols.h
   tables.h
   trace.h
+  used_devices.h
   value.h)

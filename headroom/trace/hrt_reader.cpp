@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <optional>
 #include <zstd.h>
 
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/trace/internal/budget.h"
 #include "headroom/trace/internal/byte_stream.h"
 #include "headroom/trace/internal/crc32c.h"
+#include "headroom/trace/internal/failure.h"
 #include "headroom/trace/internal/hrt_decoder.h"
 #include "headroom/trace/internal/hrt_format.h"
+#include "headroom/trace/internal/trace_cost.h"
+#include "headroom/trace/used_devices.h"
 
 namespace headroom::trace {
 
@@ -98,7 +103,9 @@ struct FreeDecoder {
 // Goes from block to block, and knows how a file may end.
 class BlockWalker {
  public:
-  explicit BlockWalker(Bytes file) : file_(file) {}
+  // What it unpacks is taken from the budget, where there is one.
+  explicit BlockWalker(Bytes file, internal::Budget* budget = nullptr)
+      : file_(file), budget_(budget) {}
   // From a block in the middle on, whatever its number.
   BlockWalker(Bytes file, std::size_t offset) : file_(file), end_(offset), is_anywhere_(true) {}
 
@@ -142,11 +149,12 @@ class BlockWalker {
                                  internal::kMostExpansion));
     }
     if (context_ == nullptr) context_.reset(ZSTD_createDCtx());
-    raw_.resize(header_.raw_bytes);
-    const std::size_t size = ZSTD_decompressDCtx(
-        context_.get(), raw_.data(), raw_.size(), stored_.data(), stored_.size());
-    if (ZSTD_isError(size) != 0U || size != raw_.size()) return damaged("it does not unpack");
-    return raw_;
+    make_room();
+    const std::span<std::byte> raw = std::span(raw_).first(header_.raw_bytes);
+    const std::size_t size =
+        ZSTD_decompressDCtx(context_.get(), raw.data(), raw.size(), stored_.data(), stored_.size());
+    if (ZSTD_isError(size) != 0U || size != raw.size()) return damaged("it does not unpack");
+    return raw;
   }
 
   [[nodiscard]] const BlockHeader& header() const noexcept { return header_; }
@@ -180,11 +188,20 @@ class BlockWalker {
   }
 
  private:
+  void make_room() {
+    if (budget_ != nullptr) {
+      budget_->add_unpacked(header_.raw_bytes);
+      budget_->take(header_.raw_bytes > raw_.size() ? header_.raw_bytes - raw_.size() : 0);
+    }
+    if (header_.raw_bytes > raw_.size()) raw_ = std::vector<std::byte>();  // not both at once
+    raw_.resize(std::max<std::size_t>(raw_.size(), header_.raw_bytes));
+  }
   static bool is_complete_end(Bytes rest) noexcept {
     return rest.size() == internal::kFooterBytes && internal::read_footer(rest).has_value();
   }
 
   Bytes file_;
+  internal::Budget* budget_ = nullptr;
   std::size_t start_ = 0;
   std::size_t end_ = internal::kFileHeaderBytes;
   std::uint32_t number_ = 0;
@@ -202,9 +219,27 @@ using Step = BlockWalker::Step;
 
 class Parser {
  public:
-  Parser(Bytes file, const HrtReadOptions& options) : walker_(file), options_(options) {}
+  Parser(Bytes file, const HrtReadOptions& options)
+      : budget_(options.file_bytes == 0 ? file.size() : options.file_bytes),
+        walker_(file, &budget_),
+        decoder_(budget_),
+        options_(options) {
+    budget_.add_unpacked(file.size());
+    budget_.take(file.size());
+  }
 
   FormatResult<Trace> run() {
+    try {
+      return walk();
+    } catch (const internal::Failure& failure) {  // of the budget
+      return trace::error(failure.error.message, walker_.offset());
+    } catch (const std::bad_alloc&) {
+      return trace::error("there is not enough memory to read the recording", walker_.offset());
+    }
+  }
+
+ private:
+  FormatResult<Trace> walk() {
     Step step = Step::kBlock;
     while ((step = walker_.next()) == Step::kBlock) {
       if (!take_block()) return Unexpected(walker_.error());
@@ -216,10 +251,17 @@ class Parser {
     if (!decoder_.finish()) {
       return trace::error("its symbols would make the stacks absurdly long", 0);
     }
+    if (const std::size_t count = count_used_devices(decoder_.trace());
+        count > internal::kMostHrtDevices) {
+      return trace::error(fmt::format("the recording has {} devices, where {} are the most: it is "
+                                      "damaged, or made to do harm",
+                                      format_count(count),
+                                      format_count(internal::kMostHrtDevices)),
+                          0);
+    }
     return decoder_.take();
   }
 
- private:
   // False when the block is damaged and others follow.
   bool take_block() {
     const BlockHeader& header = walker_.header();
@@ -247,6 +289,7 @@ class Parser {
     return text;
   }
 
+  internal::Budget budget_;
   BlockWalker walker_;
   internal::HrtDecoder decoder_;
   const HrtReadOptions& options_;

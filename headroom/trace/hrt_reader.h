@@ -1,6 +1,6 @@
 // Reads .hrt, our own format (docs/format/hrt.md). Nothing in a file is trusted: a checksum is
 // looked at before its bytes, every reference is checked, and no size is believed that the file
-// could not fill.
+// could not fill. What reading may cost at most is in docs/format/reading.md.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,8 @@ struct HrtReadOptions {
   // Filled when something is missing: the end of a recording whose process died, for example.
   std::string* note = nullptr;
   Progress progress{};
+  // Of the packed file that the bytes came out of, which bounds what they may take; 0: not packed.
+  std::uint64_t file_bytes = 0;
 };
 
 [[nodiscard]] FormatResult<Trace> parse_hrt(std::span<const std::byte> file,

@@ -15,11 +15,14 @@
 #include "headroom/trace/internal/snapshot_entries.h"
 #include "headroom/trace/internal/snapshot_segments.h"
 #include "headroom/trace/internal/snapshot_tables.h"
+#include "headroom/trace/internal/trace_cost.h"
 #include "headroom/trace/internal/value_from_pickle.h"
+#include "headroom/trace/used_devices.h"
 
 namespace headroom::trace {
 namespace {
 
+using internal::Budget;
 using internal::Field;
 using internal::Kind;
 using internal::Path;
@@ -54,10 +57,10 @@ constexpr double kParsingShare = 0.7;  // of the time; the rest is understanding
 // From the values of a pickle to a Trace.
 class SnapshotReader {
  public:
-  SnapshotReader(const PickleData& data, Trace& trace)
+  SnapshotReader(const PickleData& data, Budget& budget, Trace& trace)
       : data_(data),
         trace_(trace),
-        budget_(data.input_bytes()),
+        budget_(budget),
         tables_(data, budget_, trace),
         segments_(data, budget_, tables_),
         entries_(data, budget_, tables_),
@@ -67,13 +70,15 @@ class SnapshotReader {
     const Path path;
     if (root.kind() == Kind::kList) {
       trace_.is_bare_list = true;
-      return read_segments(root, path, false);
+      read_segments(root, path, false);
+      return refuse_too_many_devices();
     }
     if (root.kind() != Kind::kDict) {
       internal::fail("the pickle holds a value of type " + std::string(type_name(root)) +
                      ", and a memory snapshot is a dictionary");
     }
     read_top(top_.open(root, path));
+    refuse_too_many_devices();
   }
 
  private:
@@ -109,6 +114,7 @@ class SnapshotReader {
   void read_histories(Ref list, const Path& path, bool is_host) {
     const auto items = data_.items(list);
     budget_.spend_items(items.size());
+    budget_.take(items.size() * internal::kDeviceCost);
     for (std::size_t i = 0; i < items.size(); ++i) {
       const Path item_path(path, i);
       if (items[i].kind() != Kind::kList) {
@@ -141,6 +147,14 @@ class SnapshotReader {
       return entries_.read(traces, top.path_of(kHostTraces), host.events);
     }
     read_histories(traces, top.path_of(kHostTraces), true);
+  }
+
+  void refuse_too_many_devices() const {
+    const std::size_t count = count_used_devices(trace_);
+    if (count <= internal::kMostSnapshotDevices) return;
+    internal::fail("the snapshot has " + format_count(count) + " devices, and a process has " +
+                   format_count(internal::kMostSnapshotDevices) +
+                   " at most: it is damaged, or made to do harm");
   }
 
   // Gives the fields with our names that somebody else must have written.
@@ -178,7 +192,7 @@ class SnapshotReader {
 
   const PickleData& data_;
   Trace& trace_;
-  internal::Budget budget_;
+  Budget& budget_;
   internal::SnapshotTables tables_;
   internal::SegmentReader segments_;
   internal::EntryReader entries_;
@@ -192,15 +206,19 @@ void note_trailing(std::span<const std::byte> rest, std::string* note) {
   *note = format_count(rest.size()) + " bytes behind the end of the pickle were ignored";
 }
 
-Trace parse(std::span<const std::byte> bytes, std::string* note, const Progress& progress) {
+Trace parse(std::span<const std::byte> bytes, const PickleReadOptions& options) {
+  const Progress& progress = options.progress;
   const Progress parsing = [&progress](double part) { progress(part * kParsingShare); };
-  PickleData data(bytes);
-  internal::PickleMachine machine(bytes, data, progress ? parsing : Progress{});
+  Budget budget(options.file_bytes == 0 ? bytes.size() : options.file_bytes);
+  budget.add_unpacked(bytes.size());
+  budget.take(bytes.size());
+  PickleData data(bytes, budget);
+  internal::PickleMachine machine(bytes, data, budget, progress ? parsing : Progress{});
   const Ref root = machine.run();
   if (progress) progress(kParsingShare);
   Trace trace;
-  SnapshotReader(data, trace).read(root);
-  note_trailing(bytes.subspan(machine.end_offset()), note);
+  SnapshotReader(data, budget, trace).read(root);
+  note_trailing(bytes.subspan(machine.end_offset()), options.note);
   if (progress) progress(1);
   return trace;
 }
@@ -208,15 +226,18 @@ Trace parse(std::span<const std::byte> bytes, std::string* note, const Progress&
 }  // namespace
 
 FormatResult<Trace> parse_pickle(std::span<const std::byte> bytes,
-                                 std::string* note,
-                                 const Progress& progress) {
+                                 const PickleReadOptions& options) {
   try {
-    return parse(bytes, note, progress);
+    return parse(bytes, options);
   } catch (const internal::Failure& failure) {
     return Unexpected(failure.error);
   } catch (const std::bad_alloc&) {
     return Unexpected(FormatError{.message = "there is not enough memory to read the snapshot"});
   }
+}
+
+FormatResult<Trace> parse_pickle(std::span<const std::byte> bytes, std::string* note) {
+  return parse_pickle(bytes, PickleReadOptions{.note = note});
 }
 
 }  // namespace headroom::trace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -11,10 +12,19 @@
 
 namespace headroom::trace {
 
-// The bytes are those of the pickle, unpacked. `note`, where given, receives what was odd but did
-// no harm. Uses at most a small multiple of the size of `bytes`, whatever is in them.
+struct PickleReadOptions {
+  // Filled with what was odd but did no harm.
+  std::string* note = nullptr;
+  Progress progress{};
+  // Of the packed file that the bytes came out of, which bounds what they may take; 0: not packed.
+  std::uint64_t file_bytes = 0;
+};
+
+// The bytes are those of the pickle, unpacked. What reading them may cost at most, whatever is in
+// them, is in docs/format/reading.md.
 [[nodiscard]] FormatResult<Trace> parse_pickle(std::span<const std::byte> bytes,
-                                               std::string* note = nullptr,
-                                               const Progress& progress = {});
+                                               const PickleReadOptions& options);
+[[nodiscard]] FormatResult<Trace> parse_pickle(std::span<const std::byte> bytes,
+                                               std::string* note = nullptr);
 
 }  // namespace headroom::trace

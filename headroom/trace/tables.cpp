@@ -34,7 +34,11 @@ StackId StackTable::intern(std::span<const Frame> frames) {
   }
   const std::span<const std::uint32_t> added{ids_.data() + start, ids_.size() - start};
   const std::uint64_t key = hash(added);
-  for (auto [at, end] = stacks_by_hash_.equal_range(key); at != end; ++at) {
+  constexpr int kMostLooks = 8;  // few, whatever somebody did to make hashes collide
+  int looks = 0;
+  for (auto at = stacks_by_hash_.lower_bound(key);
+       at != stacks_by_hash_.end() && at->first == key && looks < kMostLooks;
+       ++at, ++looks) {
     if (!std::ranges::equal(frame_ids(at->second), added)) continue;
     ids_.resize(start);
     return at->second;

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace headroom::trace {
@@ -26,8 +25,8 @@ class StringTable {
   }
 
  private:
-  std::deque<std::string> strings_;  // a deque, so that the views below stay
-  std::unordered_map<std::string_view, StringId> ids_;
+  std::deque<std::string> strings_;           // a deque, so that the views below stay
+  std::map<std::string_view, StringId> ids_;  // in order: no file makes it slow
 };
 
 struct Frame {
@@ -60,7 +59,7 @@ class StackTable {
   std::map<Frame, std::uint32_t> frame_ids_;
   std::vector<std::uint32_t> ids_;   // the stacks, one behind the other
   std::vector<std::size_t> starts_;  // stack i is ids_[starts_[i] .. starts_[i + 1])
-  std::unordered_multimap<std::uint64_t, StackId> stacks_by_hash_;
+  std::multimap<std::uint64_t, StackId> stacks_by_hash_;
 };
 
 }  // namespace headroom::trace

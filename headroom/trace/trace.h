@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "headroom/memory/event.h"
@@ -57,6 +57,7 @@ class Events {
   [[nodiscard]] std::size_t size() const noexcept { return actions_.size(); }
   [[nodiscard]] bool empty() const noexcept { return actions_.empty(); }
   void reserve(std::size_t count);
+  [[nodiscard]] std::size_t capacity() const noexcept { return actions_.capacity(); }
   void push_back(const Entry& entry);
 
   [[nodiscard]] Entry operator[](std::size_t i) const;
@@ -83,7 +84,7 @@ class Events {
   std::vector<StackId> stacks_;
   std::vector<DetailsId> details_;
   std::vector<std::uint64_t> streams_;
-  std::unordered_map<std::uint64_t, std::uint32_t> stream_index_;  // so that no file makes it slow
+  std::map<std::uint64_t, std::uint32_t> stream_index_;  // in order: no file makes it slow
 };
 
 struct DeviceTrace {

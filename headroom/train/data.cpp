@@ -1,6 +1,7 @@
 #include "headroom/train/data.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "headroom/base/error.h"
@@ -21,6 +22,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
 std::string labels_beside(const std::string& path) {
   std::string beside = replaced(replaced(path, "images", "labels"), "idx3", "idx1");
   if (beside != path) return beside;
+  if (std::filesystem::is_directory(path)) throw Error(path + ": it is a directory: name a file");
   throw Error(path + ": its name has no 'images', so where its labels are is not known");
 }
 

@@ -171,7 +171,7 @@ TEST_F(DataFiles, BytesAreTokens) {
       HasSubstr("short: 5 bytes are too few for sequences of 5 bytes and the one that follows"));
   EXPECT_THAT(message_of([&] { nn::ByteText(file("empty", ""), 5); }), HasSubstr("too few"));
   EXPECT_THAT(message_of([&] { nn::ByteText((folder_ / "none").string(), 5); }),
-              HasSubstr("none: cannot be read"));
+              HasSubstr("none: it cannot be opened: No such file or directory"));
   EXPECT_THAT(message_of([&] { nn::ByteText("x", 0); }), HasSubstr("at least 1 byte"));
 }
 

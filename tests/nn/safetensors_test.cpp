@@ -199,7 +199,7 @@ TEST_F(Safetensors, EveryTruncationIsRefused) {
 
 TEST_F(Safetensors, AFileThatIsNotThereIsSaidSo) {
   EXPECT_EQ(message_of([&] { (void)nn::read_safetensors(path("none")); }),
-            path("none") + ": No such file or directory");
+            path("none") + ": it cannot be opened: No such file or directory");
 }
 
 TEST_F(Safetensors, AFailedSaveLeavesWhatWasThere) {

@@ -121,9 +121,12 @@ TEST_F(TraceFiles, SayWhenTheZstdIsWrong) {
 }
 
 TEST_F(TraceFiles, DoNotUnpackWithoutEnd) {
-  const std::string bomb = packed(std::string(256 << 20U, '\0'));
+  const std::string bomb = packed("\x80\x04" + std::string(256 << 20U, '\0'));
   ASSERT_LT(bomb.size(), 64U << 10U);
-  EXPECT_THAT(error_reading(bomb), HasSubstr("unpacks to more than 64MiB"));
+  EXPECT_THAT(error_reading(bomb), HasSubstr("unpacks to more than 16MiB"));
+  // What is no recording is left after its first bytes.
+  EXPECT_THAT(error_reading(packed(std::string(256 << 20U, '\0'))),
+              HasSubstr("is it a recording?"));
 }
 
 TEST_F(TraceFiles, AreNotOverwrittenUnasked) {

@@ -1,10 +1,9 @@
 #include "headroom/nn/data/files.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "headroom/base/error.h"
+#include "headroom/base/input_file.h"
 
 namespace headroom::nn {
 namespace {
@@ -13,12 +12,12 @@ constexpr std::uint64_t kSizeBytes = 4;
 constexpr std::uint64_t kMagicBytes = 4;
 constexpr std::uint8_t kUnsignedByte = 8;
 
-std::vector<std::uint8_t> file_bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(path + ": cannot be read");
-  std::vector<std::uint8_t> out{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw Error(path + ": cannot be read to its end");
-  return out;
+std::vector<std::byte> file_bytes_of(const std::string& path, const CheckStart& check = {}) {
+  try {
+    return read_input(path, check);
+  } catch (const Error& error) {
+    throw Error(path + ": " + error.what());
+  }
 }
 
 std::uint32_t big_endian(std::span<const std::byte> bytes, std::uint64_t at) {
@@ -55,12 +54,14 @@ FormatResult<std::uint64_t> idx_dims(std::span<const std::byte> bytes) {
 // What is in an IDX file of so many dimensions.
 struct IdxFile {
   IdxHeader header{};
-  std::vector<std::uint8_t> data{};
+  std::vector<std::byte> data{};
 };
 
 IdxFile read_idx(const std::string& path, std::size_t dims, const char* what) {
-  std::vector<std::uint8_t> bytes = file_bytes_of(path);
-  const auto header = parse_idx_header(std::as_bytes(std::span(bytes)), bytes.size());
+  std::vector<std::byte> bytes = file_bytes_of(path, [](std::span<const std::byte> start) {
+    if (const auto known = idx_dims(start); !known) throw Error(to_string(known.error()));
+  });
+  const auto header = parse_idx_header(bytes, bytes.size());
   if (!header) throw Error(path + ": " + to_string(header.error()));
   if (header->sizes.size() != dims) {
     throw Error(path + ": at byte 3: " + std::to_string(header->sizes.size()) +
@@ -90,9 +91,10 @@ ExampleSpec ByteText::spec() const {
 }
 
 void ByteText::write(std::int64_t i, void* input, void* target) const {
-  const std::uint8_t* const from = bytes_.data() + i * length_;
-  std::copy(from, from + length_, static_cast<std::int64_t*>(input));
-  std::copy(from + 1, from + length_ + 1, static_cast<std::int64_t*>(target));
+  const std::byte* const from = bytes_.data() + i * length_;
+  constexpr auto kToken = [](std::byte byte) { return std::to_integer<std::int64_t>(byte); };
+  std::transform(from, from + length_, static_cast<std::int64_t*>(input), kToken);
+  std::transform(from + 1, from + length_ + 1, static_cast<std::int64_t*>(target), kToken);
 }
 
 FormatResult<IdxHeader> parse_idx_header(std::span<const std::byte> bytes,
@@ -140,7 +142,7 @@ IdxImages::IdxImages(const std::string& images, const std::string& labels) {
   width_ = sizes[2];
   pixels_ = std::move(read_images.data);
   labels_ = std::move(read_labels.data);
-  classes_ = std::int64_t{1} + *std::max_element(labels_.begin(), labels_.end());
+  classes_ = std::to_integer<std::int64_t>(*std::max_element(labels_.begin(), labels_.end())) + 1;
 }
 
 ExampleSpec IdxImages::spec() const {
@@ -150,10 +152,13 @@ ExampleSpec IdxImages::spec() const {
 
 void IdxImages::write(std::int64_t i, void* input, void* target) const {
   const std::int64_t pixels = height_ * width_;
-  const std::uint8_t* const from = pixels_.data() + i * pixels;
+  const std::byte* const from = pixels_.data() + i * pixels;
   auto* const to = static_cast<float*>(input);
-  for (std::int64_t k = 0; k < pixels; ++k) to[k] = static_cast<float>(from[k]) / 255.0F;
-  *static_cast<std::int64_t*>(target) = labels_[static_cast<std::size_t>(i)];
+  for (std::int64_t k = 0; k < pixels; ++k) {
+    to[k] = static_cast<float>(std::to_integer<int>(from[k])) / 255.0F;
+  }
+  *static_cast<std::int64_t*>(target) =
+      std::to_integer<std::int64_t>(labels_[static_cast<std::size_t>(i)]);
 }
 
 }  // namespace headroom::nn

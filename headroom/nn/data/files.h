@@ -29,7 +29,7 @@ class ByteText : public Dataset {
   void write(std::int64_t i, void* input, void* target) const override;
 
  private:
-  std::vector<std::uint8_t> bytes_;
+  std::vector<std::byte> bytes_;
   std::int64_t length_;
   std::int64_t size_;
 };
@@ -56,8 +56,8 @@ class IdxImages : public Dataset {
   [[nodiscard]] std::int64_t classes() const noexcept { return classes_; }
 
  private:
-  std::vector<std::uint8_t> pixels_;
-  std::vector<std::uint8_t> labels_;
+  std::vector<std::byte> pixels_;
+  std::vector<std::byte> labels_;
   std::int64_t size_ = 0;
   std::int64_t height_ = 0;
   std::int64_t width_ = 0;

@@ -1,5 +1,6 @@
 // Memory for arrays of many megabytes that are filled once: it asks for huge pages, because
-// touching 100 MB in pages of 4 KiB takes longer than parsing the snapshot that fills them.
+// touching 100 MB in pages of 4 KiB takes longer than parsing the snapshot that fills them. It is
+// taken from the budget of the file that fills it.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #endif
 
 #include "headroom/base/bytes.h"
+#include "headroom/trace/internal/budget.h"
 
 namespace headroom::trace::internal {
 
@@ -45,22 +47,29 @@ template <class T>
 struct BigAllocator {
   using value_type = T;
 
-  BigAllocator() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): an array is made with its budget
+  BigAllocator(Budget& whose) : budget(&whose) {}
   template <class U>
-  explicit BigAllocator(const BigAllocator<U>& /*other*/) {}
+  explicit BigAllocator(const BigAllocator<U>& other) : budget(other.budget) {}
 
   [[nodiscard]] T* allocate(std::size_t count) {
     if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T)) throw std::bad_alloc();
     const std::size_t bytes = count * sizeof(T);
+    budget->take(bytes);
     return static_cast<T*>(bytes < 2 * kHugePage ? ::operator new(bytes) : allocate_huge(bytes));
   }
 
   void deallocate(T* memory, std::size_t count) noexcept {
+    budget->give_back(count * sizeof(T));
     if (count * sizeof(T) < 2 * kHugePage) return ::operator delete(memory);
     std::free(memory);
   }
 
-  friend bool operator==(const BigAllocator&, const BigAllocator&) { return true; }
+  friend bool operator==(const BigAllocator& a, const BigAllocator& b) {
+    return a.budget == b.budget;
+  }
+
+  Budget* budget;
 };
 
 template <class T>

@@ -5,7 +5,7 @@
 #include <span>
 #include <streambuf>
 
-#include "headroom/trace/internal/bytes_file.h"
+#include "headroom/base/new_file.h"
 
 namespace headroom::trace::internal {
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "headroom/trace/internal/substitute.h"
+#include "headroom/trace/internal/trace_cost.h"
 
 namespace headroom::trace::internal {
 namespace {
@@ -28,13 +29,23 @@ TableSizes HrtDecoder::sizes() const noexcept {
 
 DeviceTrace& HrtDecoder::device_of(const BlockHeader& header) {
   const bool is_host = (header.flags & kFlagHost) != 0;
-  const auto found = std::ranges::find_if(trace_.devices, [&](const DeviceTrace& device) {
-    return device.device == header.device && device.rank == header.rank &&
-           device.is_host == is_host;
-  });
-  if (found != trace_.devices.end()) return *found;
-  trace_.devices.push_back({.device = header.device, .rank = header.rank, .is_host = is_host});
-  return trace_.devices.back();
+  const auto [found, is_new] = devices_.try_emplace(
+      std::tuple{int{header.device}, int{header.rank}, is_host}, trace_.devices.size());
+  if (is_new) {
+    budget_.take(kDeviceCost + kNodeCost);
+    trace_.devices.push_back({.device = header.device, .rank = header.rank, .is_host = is_host});
+  }
+  return trace_.devices[found->second];
+}
+
+// Arrays that double, as push_back() would make them, asked for before.
+void HrtDecoder::make_room(Events& events, std::size_t count) {
+  const std::size_t wanted = events.size() + count;
+  const std::size_t before = events.capacity();
+  if (wanted <= before) return;
+  const std::size_t room = std::max(wanted, 2 * before);
+  budget_.take((room - before) * kEventCost);
+  events.reserve(room);
 }
 
 void HrtDecoder::decode_properties(ByteReader& in) {
@@ -49,24 +60,26 @@ void HrtDecoder::decode_properties(ByteReader& in) {
   trace_.top_level_extras =
       in.index(trace_.extras.size(), "it refers to a value that is not there");
   trace_.settings.reset();
-  if ((flags & 8U) != 0) trace_.settings = decode_value(in);
+  if ((flags & 8U) != 0) trace_.settings = decode_value(in, budget_);
 }
 
 void HrtDecoder::decode_strings(ByteReader& in, std::uint32_t count) {
   repeat(in, count, [&] {
     const std::string_view text = in.text();
     const StringId next = trace_.strings.size();
+    budget_.take(kStringCost + text.size());
     if (in.ok() && trace_.strings.intern(text) != next) in.fail("a string is there twice");
   });
 }
 
 void HrtDecoder::decode_stacks(ByteReader& in, std::uint32_t count) {
-  std::vector<std::uint32_t> ids;
-  std::vector<Frame> frames;
+  BigVector<std::uint32_t> ids(budget_);
+  BigVector<Frame> frames(budget_);
   repeat(in, count, [&] {
     decode_stack(in, sizes(), ids);
     if (!in.ok()) return;
     frames.clear();
+    budget_.take(kStackCost + ids.size() * kStackFrameCost);
     for (const std::uint32_t id : ids) frames.push_back(frames_[id]);
     const StackId next = trace_.stacks.size();
     if (trace_.stacks.intern(frames) != next) in.fail("a stack is there twice");
@@ -75,7 +88,7 @@ void HrtDecoder::decode_stacks(ByteReader& in, std::uint32_t count) {
 
 void HrtDecoder::decode_details_rows(ByteReader& in, std::uint32_t count) {
   repeat(in, count, [&] {
-    const Details details = decode_details(in, sizes());
+    const Details details = decode_details(in, budget_, sizes());
     const DetailsId next = trace_.details.size();
     if (in.ok() && trace_.details.intern(details) != next) in.fail("details are there twice");
   });
@@ -85,7 +98,10 @@ void HrtDecoder::decode_device_events(ByteReader& in, const BlockHeader& header)
   decode_events(in, sizes(), header.count, header.first_time_us, entries_);
   if (!in.ok()) return;
   Events& events = device_of(header).events;
+  make_room(events, entries_.size());
+  const std::size_t streams = events.streams().size();
   for (const Entry& entry : entries_) events.push_back(entry);
+  budget_.take((events.streams().size() - streams) * kStreamCost);
 }
 
 void HrtDecoder::decode_symbols(ByteReader& in, std::uint32_t count) {
@@ -94,6 +110,7 @@ void HrtDecoder::decode_symbols(ByteReader& in, std::uint32_t count) {
     const std::size_t inlined = in.count(4);
     if (inlined > kMostInlined) in.fail("a frame stands for too many");
     std::vector<Frame> frames;
+    budget_.take(kNodeCost + inlined * 2 * kFrameCost);
     for (std::size_t i = 0; i < inlined && in.ok(); ++i) {
       frames.push_back(decode_frame(in, sizes()));
     }
@@ -111,9 +128,15 @@ void HrtDecoder::decode(const BlockHeader& header, ByteReader& in) {
     case BlockKind::kStrings:
       return decode_strings(in, count);
     case BlockKind::kValues:
-      return repeat(in, count, [&] { trace_.extras.push_back(decode_value(in)); });
+      return repeat(in, count, [&] {
+        budget_.take(kExtrasCost);
+        trace_.extras.push_back(decode_value(in, budget_));
+      });
     case BlockKind::kFrames:
-      return repeat(in, count, [&] { frames_.push_back(decode_frame(in, sizes())); });
+      return repeat(in, count, [&] {
+        budget_.take(kFrameCost);
+        frames_.push_back(decode_frame(in, sizes()));
+      });
     case BlockKind::kStacks:
       return decode_stacks(in, count);
     case BlockKind::kDetails:
@@ -125,10 +148,12 @@ void HrtDecoder::decode(const BlockHeader& header, ByteReader& in) {
       return decode_device_events(in, header);
     case BlockKind::kSegments:
       has_segments_ = true;
-      return repeat(
-          in, count, [&] { trace_.segments.push_back(decode_segment(in, sizes(), last_address)); });
+      return repeat(in, count, [&] {
+        trace_.segments.push_back(decode_segment(in, budget_, sizes(), last_address));
+      });
     case BlockKind::kAnnotations:
       return repeat(in, count, [&] {
+        budget_.take(kAnnotationCost);
         trace_.annotations.push_back(decode_annotation(in, sizes(), last_us));
       });
     case BlockKind::kSymbols:
@@ -137,6 +162,16 @@ void HrtDecoder::decode(const BlockHeader& header, ByteReader& in) {
       break;
   }
   in.fail("it is of no known kind");
+}
+
+// The stacks are made anew beside the old ones, and then the events of one device at a time.
+void HrtDecoder::take_second_stacks(const StackLengths& lengths) {
+  std::size_t most_events = 0;
+  for (const DeviceTrace& device : trace_.devices) {
+    most_events = std::max(most_events, device.events.size());
+  }
+  budget_.take(lengths.after * kStackFrameCost + trace_.stacks.size() * kStackCost +
+               most_events * kEventCost);
 }
 
 bool HrtDecoder::finish() {
@@ -149,6 +184,7 @@ bool HrtDecoder::finish() {
     const auto found = by_content.find(trace_.stacks.frame(i));
     if (found != by_content.end()) substitutes[i] = symbols_[found->second];
   }
+  take_second_stacks(stack_lengths(trace_.stacks, substitutes));
   return substitute_frames(trace_, substitutes);
 }
 

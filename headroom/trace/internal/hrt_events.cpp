@@ -2,7 +2,7 @@
 // the event before, so that what repeats looks the same to zstd.
 #include <algorithm>
 #include <bit>
-#include <unordered_map>
+#include <map>
 
 #include "headroom/trace/internal/hrt_format.h"
 #include "headroom/trace/internal/hrt_items.h"
@@ -32,7 +32,7 @@ class StreamNumbers {
 
  private:
   std::vector<std::uint64_t> streams_;
-  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;
+  std::map<std::uint64_t, std::uint32_t> numbers_;  // in order: no file makes it slow
   std::uint32_t last_ = 0;
 };
 
@@ -87,7 +87,7 @@ void decode_actions(ByteReader& in, std::span<Entry> entries) noexcept {
 
 void decode_streams(ByteReader& in,
                     std::span<Entry> entries,
-                    const std::vector<std::uint64_t>& streams) noexcept {
+                    std::span<const std::uint64_t> streams) noexcept {
   for (Entry& entry : entries) {
     const std::uint32_t at = in.index(streams.size(), "it refers to a stream that is not there");
     if (!in.ok()) return;
@@ -120,11 +120,12 @@ void decode_events(ByteReader& in,
                    const TableSizes& sizes,
                    std::size_t count,
                    std::int64_t first_time_us,
-                   std::vector<Entry>& entries) {
+                   BigVector<Entry>& entries) {
   entries.clear();
   const int shift = in.byte();
   if (shift > 63) in.fail("the addresses are shifted too far");
-  std::vector<std::uint64_t> streams(in.count(1));
+  BigVector<std::uint64_t> streams(in.count(1),
+                                   BigAllocator<std::uint64_t>(entries.get_allocator()));
   for (std::uint64_t& stream : streams) stream = in.varint();
   if (in.ok() && count > in.left() / kLeastEventBytes) {
     in.fail("it says that it has more events than it can hold");

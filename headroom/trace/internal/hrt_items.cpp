@@ -5,6 +5,7 @@
 
 #include "headroom/base/error.h"
 #include "headroom/trace/internal/hrt_format.h"
+#include "headroom/trace/internal/trace_cost.h"
 
 namespace headroom::trace::internal {
 namespace {
@@ -49,19 +50,31 @@ void encode_list(ByteWriter& out, const Value::List& items, int depth) {
   for (const Value& item : items) encode(out, item, depth + 1);
 }
 
-Value::List decode_list(ByteReader& in, int depth) {
+std::string decode_text(ByteReader& in, Budget& budget) {
+  const std::string_view text = in.text();
+  budget.take(text.size());
+  return std::string(text);
+}
+
+Value::List decode_list(ByteReader& in, Budget& budget, int depth) {
   Value::List items;
   const std::size_t count = in.count(1);
-  for (std::size_t i = 0; i < count && in.ok(); ++i) items.push_back(decode_value(in, depth + 1));
+  budget.take(count * sizeof(Value));
+  items.reserve(count);
+  for (std::size_t i = 0; i < count && in.ok(); ++i) {
+    items.push_back(decode_value(in, budget, depth + 1));
+  }
   return items;
 }
 
-Value::Dict decode_dict(ByteReader& in, int depth) {
+Value::Dict decode_dict(ByteReader& in, Budget& budget, int depth) {
   Value::Dict items;
   const std::size_t count = in.count(2);
+  budget.take(count * sizeof(Value::Dict::value_type));
+  items.reserve(count);
   for (std::size_t i = 0; i < count && in.ok(); ++i) {
-    std::string key(in.text());
-    items.emplace_back(std::move(key), decode_value(in, depth + 1));
+    std::string key = decode_text(in, budget);
+    items.emplace_back(std::move(key), decode_value(in, budget, depth + 1));
   }
   return items;
 }
@@ -199,7 +212,7 @@ void encode(ByteWriter& out, const Value& value, int depth) {
   std::visit(ValueEncoder{.out = out, .depth = depth}, value.data);
 }
 
-Value decode_value(ByteReader& in, int depth) {
+Value decode_value(ByteReader& in, Budget& budget, int depth) {
   if (depth > kMostValueDepth) {
     in.fail("a value is nested too deep");
     return {};
@@ -218,13 +231,13 @@ Value decode_value(ByteReader& in, int depth) {
     case ValueTag::kDouble:
       return {std::bit_cast<double>(in.fixed(8))};
     case ValueTag::kText:
-      return {std::string(in.text())};
+      return {decode_text(in, budget)};
     case ValueTag::kList:
-      return {decode_list(in, depth)};
+      return {decode_list(in, budget, depth)};
     case ValueTag::kTuple:
-      return {Value::Tuple{decode_list(in, depth)}};
+      return {Value::Tuple{decode_list(in, budget, depth)}};
     case ValueTag::kDict:
-      return {decode_dict(in, depth)};
+      return {decode_dict(in, budget, depth)};
   }
   in.fail("a value is of no known kind");
   return {};
@@ -255,7 +268,7 @@ void encode_stack(ByteWriter& out, std::span<const std::uint32_t> frame_ids) {
   }
 }
 
-void decode_stack(ByteReader& in, const TableSizes& sizes, std::vector<std::uint32_t>& frame_ids) {
+void decode_stack(ByteReader& in, const TableSizes& sizes, BigVector<std::uint32_t>& frame_ids) {
   frame_ids.clear();
   const std::size_t count = in.count(1);
   std::uint64_t id = 0;
@@ -284,7 +297,8 @@ void encode(ByteWriter& out, const Details& details) {
   out.varint(details.extras);
 }
 
-Details decode_details(ByteReader& in, const TableSizes& sizes) {
+Details decode_details(ByteReader& in, Budget& budget, const TableSizes& sizes) {
+  budget.take(kDetailsCost);
   Details details;
   const std::uint8_t flags = in.byte();
   if ((flags & kHasCompileContext) != 0) {
@@ -300,6 +314,7 @@ Details decode_details(ByteReader& in, const TableSizes& sizes) {
   if ((flags & kHasForwardFrames) != 0) {
     details.forward_frames.emplace();
     const std::size_t count = in.count(1);
+    budget.take(count * kForwardFrameCost);
     for (std::size_t i = 0; i < count && in.ok(); ++i) {
       details.forward_frames->push_back(in.index(sizes.strings, kNoString));
     }
@@ -328,7 +343,11 @@ void encode(ByteWriter& out, const Segment& segment, DeviceAddress& last) {
   for (const Block& block : segment.blocks) encode(out, block, expected);
 }
 
-Segment decode_segment(ByteReader& in, const TableSizes& sizes, DeviceAddress& last) {
+Segment decode_segment(ByteReader& in,
+                       Budget& budget,
+                       const TableSizes& sizes,
+                       DeviceAddress& last) {
+  budget.take(kSegmentCost);
   Segment segment;
   const std::uint64_t flags = in.varint();
   const auto has = [flags](std::uint64_t flag) { return (flags & flag) != 0; };
@@ -348,6 +367,7 @@ Segment decode_segment(ByteReader& in, const TableSizes& sizes, DeviceAddress& l
   segment.details = in.index(sizes.details, kNoDetails);
   const std::size_t count = in.count(kLeastBlockBytes);
   DeviceAddress expected = segment.address;
+  budget.take(count * kBlockCost);
   segment.blocks.reserve(count);
   for (std::size_t i = 0; i < count && in.ok(); ++i) {
     segment.blocks.push_back(decode_block(in, sizes, expected));

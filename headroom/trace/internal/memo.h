@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
+#include <map>
 
 #include "headroom/trace/internal/big_vector.h"
 #include "headroom/trace/internal/pickle_data.h"
@@ -15,7 +15,9 @@ namespace headroom::trace::internal {
 
 class Memo {
  public:
-  explicit Memo(std::uint64_t input_bytes) { near_.reserve(input_bytes / 32); }
+  Memo(std::uint64_t input_bytes, Budget& budget) : budget_(budget), near_(budget) {
+    near_.reserve(input_bytes / 32);
+  }
 
   // Absent where nothing was put.
   [[nodiscard]] Ref get(std::uint32_t number) const {
@@ -41,7 +43,8 @@ class Memo {
       near_.resize(std::size_t{number} + 1);
       near_[number] = value;
     } else {
-      far_.insert_or_assign(number, value);
+      constexpr std::uint64_t kNodeBytes = 64;
+      if (far_.insert_or_assign(number, value).second) budget_.take(kNodeBytes);
     }
   }
 
@@ -59,8 +62,10 @@ class Memo {
   }
 
  private:
+  Budget& budget_;
   BigVector<Ref> near_;
-  std::unordered_map<std::uint32_t, Ref> far_;
+  std::map<std::uint32_t, Ref>
+      far_;  // in order: whoever chooses the numbers could make a hash slow
   std::uint64_t count_ = 0;
   bool is_overwritten_ = false;
 };

@@ -32,9 +32,20 @@ std::string_view type_name(Ref value) noexcept {
   return "?";
 }
 
-PickleData::PickleData(std::span<const std::byte> input)
+PickleData::PickleData(std::span<const std::byte> input, Budget& budget)
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes seen as text
-    : input_(reinterpret_cast<const char*>(input.data()), input.size()) {
+    : input_(reinterpret_cast<const char*>(input.data()), input.size()),
+      big_ints_(budget),
+      unsigneds_(budget),
+      floats_(budget),
+      texts_(budget),
+      lists_(budget),
+      items_(budget),
+      dicts_(budget),
+      parts_(budget),
+      values_(budget),
+      shapes_(budget),
+      keys_(budget) {
   // Address space, not memory: real snapshots have a value per 9 bytes and a dictionary per 70.
   values_.reserve(input.size() / 8);
   dicts_.reserve(input.size() / 64);

@@ -8,8 +8,7 @@
 //   string   a range of the input, which has to stay
 //
 // Values are shared as they were in the file, so they are a graph, and a hostile file can make it
-// contain itself or unfold without end: whoever walks it keeps a budget. The arrays together take a
-// small multiple of the input.
+// contain itself or unfold without end: whoever walks it keeps a budget.
 #pragma once
 
 #include <array>
@@ -78,7 +77,8 @@ class PickleData {
     std::uint32_t next = kNoPart;
   };
 
-  explicit PickleData(std::span<const std::byte> input);
+  // Its arrays are taken from the budget.
+  PickleData(std::span<const std::byte> input, Budget& budget);
 
   [[nodiscard]] static Ref make_bool(bool value) { return {Kind::kBool, value ? 1U : 0U}; }
   [[nodiscard]] Ref make_int(std::int64_t value) {
@@ -169,17 +169,17 @@ class PickleData {
   }
 
   std::string_view input_;
-  std::vector<std::int64_t> big_ints_;
-  std::vector<std::uint64_t> unsigneds_;
-  std::vector<double> floats_;
-  std::vector<Text> texts_;
+  BigVector<std::int64_t> big_ints_;
+  BigVector<std::uint64_t> unsigneds_;
+  BigVector<double> floats_;
+  BigVector<Text> texts_;
   BigVector<List> lists_;
   BigVector<Ref> items_;  // of lists and tuples
   BigVector<Dict> dicts_;
   BigVector<Part> parts_;
   BigVector<Ref> values_;  // of dictionaries
-  std::vector<Shape> shapes_;
-  std::vector<Ref> keys_;  // of shapes
+  BigVector<Shape> shapes_;
+  BigVector<Ref> keys_;  // of shapes
   // Shapes seen lately, by a hash of the keys. Missing one costs a second shape, nothing else.
   std::array<std::uint32_t, 256> recent_shapes_{};
 };

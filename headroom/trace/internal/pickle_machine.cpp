@@ -16,16 +16,20 @@ constexpr std::uint64_t kReportBytes = 4_MiB;
 
 }  // namespace
 
-PickleMachine::PickleMachine(std::span<const std::byte> input, PickleData& data, Progress progress)
+PickleMachine::PickleMachine(std::span<const std::byte> input,
+                             PickleData& data,
+                             Budget& budget,
+                             Progress progress)
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes seen as numbers
     : begin_(reinterpret_cast<const std::uint8_t*>(input.data())),
       at_(begin_),
       end_(begin_ + input.size()),
       opcode_at_(begin_),
       next_report_(begin_),
-      stack_(256),
+      stack_(256, budget),
+      floors_(budget),
       data_(data),
-      memo_(input.size()),
+      memo_(input.size(), budget),
       progress_(std::move(progress)) {}
 
 void PickleMachine::fail_here(const std::string& what) const {
@@ -56,6 +60,15 @@ void PickleMachine::check_protocol() {
 }
 
 Ref PickleMachine::run() {
+  try {
+    return run_to_stop();
+  } catch (Failure& failure) {  // of the budget, which does not know where we are
+    if (!failure.error.offset) failure.error.offset = offset();
+    throw;
+  }
+}
+
+Ref PickleMachine::run_to_stop() {
   if (at_ == end_ || *at_ != static_cast<std::uint8_t>(Opcode::kProto)) {
     fail("this is not a pickle of protocol 2 to 5, which begins with the byte 0x80", 0);
   }

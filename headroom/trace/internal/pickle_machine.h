@@ -21,9 +21,12 @@ namespace headroom::trace::internal {
 class PickleMachine {
  public:
   // `data` is made of the same input.
-  PickleMachine(std::span<const std::byte> input, PickleData& data, Progress progress);
+  PickleMachine(std::span<const std::byte> input,
+                PickleData& data,
+                Budget& budget,
+                Progress progress);
 
-  // Reads up to STOP and gives what is on the stack then. Throws Failure.
+  // Reads up to STOP and gives what is on the stack then. Throws Failure, with where it was.
   [[nodiscard]] Ref run();
   // Where the byte behind STOP is.
   [[nodiscard]] std::uint64_t end_offset() const noexcept { return offset(); }
@@ -40,6 +43,7 @@ class PickleMachine {
                                  bool is_memoized);
   void learn(const std::uint8_t* end);
   [[nodiscard]] bool names_its_keys(const DictTemplate& form) const;
+  [[nodiscard]] Ref run_to_stop();
   // One opcode, whatever it is; false at STOP.
   [[nodiscard]] bool step();
   void check_protocol();
@@ -102,10 +106,10 @@ class PickleMachine {
   const std::uint8_t* end_;
   const std::uint8_t* opcode_at_;
   const std::uint8_t* next_report_;
-  std::vector<Ref> stack_;  // room; `depth_` of it is in use
+  BigVector<Ref> stack_;  // room; `depth_` of it is in use
   std::size_t depth_ = 0;
-  std::size_t floor_ = 0;            // the last mark's place on the stack
-  std::vector<std::size_t> floors_;  // of the marks below
+  std::size_t floor_ = 0;          // the last mark's place on the stack
+  BigVector<std::size_t> floors_;  // of the marks below
   PickleData& data_;
   Memo memo_;
   // Short strings seen lately. Python makes a new "N/A" for every event; here they are one.

@@ -30,17 +30,18 @@ void fail_type(const Path& path,
        offset);
 }
 
-std::vector<std::string_view> checked_keys(const PickleData& data,
-                                           std::span<const Ref> keys,
-                                           const Path& path,
-                                           std::uint64_t offset) {
-  std::vector<std::string_view> texts;
+BigVector<std::string_view> checked_keys(const PickleData& data,
+                                         Budget& budget,
+                                         std::span<const Ref> keys,
+                                         const Path& path,
+                                         std::uint64_t offset) {
+  BigVector<std::string_view> texts(budget);
   texts.reserve(keys.size());
   for (const Ref key : keys) {
     if (key.kind() != Kind::kString) fail_type(path, "a string as key", key, offset);
     texts.push_back(data.text(key));
   }
-  std::vector<std::string_view> sorted = texts;
+  BigVector<std::string_view> sorted = texts;
   std::ranges::sort(sorted);
   const auto twin = std::ranges::adjacent_find(sorted);
   if (twin != sorted.end()) {
@@ -100,7 +101,7 @@ Field Record::field_of(std::string_view key) const {
 
 void Schema::make_plan(Plan& plan, std::span<const Ref> keys, const Path& path, Ref dict) const {
   HEADROOM_ASSERT(names_.size() <= kMaxFields, "a plan has no place for so many fields");
-  const auto texts = checked_keys(data_, keys, path, data_.offset(dict));
+  const auto texts = checked_keys(data_, budget_, keys, path, data_.offset(dict));
   plan.places.fill(Plan::kMissing);
   plan.has_unknown = false;
   for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -124,7 +124,13 @@ class Schema {
  public:
   // `names` outlives this.
   Schema(const PickleData& data, Budget& budget, std::span<const std::string_view> names)
-      : data_(data), budget_(budget), names_(names) {}
+      : data_(data),
+        budget_(budget),
+        names_(names),
+        plan_of_shape_(budget),
+        plans_(budget),
+        merged_keys_(budget),
+        merged_values_(budget) {}
 
   // The dictionary seen through this schema, until the next one is opened.
   [[nodiscard]] Record open(Ref dict, const Path& path) {
@@ -150,19 +156,20 @@ class Schema {
   const PickleData& data_;
   Budget& budget_;
   std::span<const std::string_view> names_;
-  std::vector<std::uint32_t> plan_of_shape_;  // one more than its index; 0 where not made yet
-  std::vector<Plan> plans_;
+  BigVector<std::uint32_t> plan_of_shape_;  // one more than its index; 0 where not made yet
+  BigVector<Plan> plans_;
   // For a dictionary of several parts, or of none.
   Plan merged_plan_;
-  std::vector<Ref> merged_keys_;
-  std::vector<Ref> merged_values_;
+  BigVector<Ref> merged_keys_;
+  BigVector<Ref> merged_values_;
 };
 
 // The keys as texts; fails where one is not a string or comes twice.
-[[nodiscard]] std::vector<std::string_view> checked_keys(const PickleData& data,
-                                                         std::span<const Ref> keys,
-                                                         const Path& path,
-                                                         std::uint64_t offset);
+[[nodiscard]] BigVector<std::string_view> checked_keys(const PickleData& data,
+                                                       Budget& budget,
+                                                       std::span<const Ref> keys,
+                                                       const Path& path,
+                                                       std::uint64_t offset);
 
 // "device_traces[0]: expected a list, found int"; the whole file has no path.
 [[noreturn]] void fail_type(const Path& path,

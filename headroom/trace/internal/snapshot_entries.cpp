@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "headroom/trace/internal/trace_cost.h"
+
 namespace headroom::trace::internal {
 namespace {
 
@@ -24,15 +26,19 @@ Action action_named(std::string_view name) {
 
 EntryReader::EntryReader(const PickleData& data, Budget& budget, SnapshotTables& tables)
     : data_(data),
+      budget_(budget),
       tables_(tables),
       entries_(data, budget, kEntryNames),
       annotations_(data, budget, kAnnotationNames) {}
 
 void EntryReader::read(Ref list, const Path& path, Events& events) {
   const auto items = data_.items(list);
+  budget_.take(items.size() * kEventCost);
   events.reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::size_t streams = events.streams().size();
     events.push_back(read_entry(items[i], Path(path, i)));
+    if (events.streams().size() != streams) budget_.take(kStreamCost);
   }
 }
 
@@ -62,6 +68,7 @@ Action EntryReader::action_of(Ref text) {
 
 Annotation EntryReader::read_annotation(Ref dict, const Path& path) {
   const Record record = annotations_.open(dict, path);
+  budget_.take(kAnnotationCost);
   const std::string_view stage = data_.text(record.text(kStage));
   if (stage != "START" && stage != "END") {
     record.fail_field(kStage, "expected START or END, found '" + std::string(stage) + "'");

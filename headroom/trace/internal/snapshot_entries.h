@@ -30,6 +30,7 @@ class EntryReader {
   [[nodiscard]] Action action_of(Ref text);
 
   const PickleData& data_;
+  Budget& budget_;
   SnapshotTables& tables_;
   Schema entries_;
   Schema annotations_;

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "headroom/trace/internal/trace_cost.h"
+
 namespace headroom::trace::internal {
 namespace {
 
@@ -68,6 +70,7 @@ BlockState state_of(std::string_view name, const Record& record) {
 
 SegmentReader::SegmentReader(const PickleData& data, Budget& budget, SnapshotTables& tables)
     : data_(data),
+      budget_(budget),
       tables_(tables),
       segments_(data, budget, kSegmentNames),
       blocks_(data, budget, kBlockNames),
@@ -75,6 +78,7 @@ SegmentReader::SegmentReader(const PickleData& data, Budget& budget, SnapshotTab
 
 Segment SegmentReader::read(Ref dict, const Path& path, bool is_host) {
   const Record record = segments_.open(dict, path);
+  budget_.take(kSegmentCost);
   const std::string_view type = data_.text(record.text(kType));
   if (type != "small" && type != "large") {
     record.fail_field(kType, "expected small or large, found '" + std::string(type) + "'");
@@ -94,6 +98,8 @@ Segment SegmentReader::read(Ref dict, const Path& path, bool is_host) {
   if (record.find(kSegmentPool)) out.pool = tables_.pool(record, kSegmentPool);
   const auto blocks = data_.items(record.list(kBlocks));
   const Path blocks_path = record.path_of(kBlocks);
+  budget_.take(blocks.size() * kBlockCost);
+  out.blocks.reserve(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     out.blocks.push_back(read_block(blocks[i], Path(blocks_path, i)));
   }

@@ -18,6 +18,7 @@ class SegmentReader {
   void read_history(const Record& record, Block& block);
 
   const PickleData& data_;
+  Budget& budget_;
   SnapshotTables& tables_;
   Schema segments_;
   Schema blocks_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "headroom/trace/internal/failure.h"
+#include "headroom/trace/internal/trace_cost.h"
 #include "headroom/trace/internal/value_from_pickle.h"
 
 namespace headroom::trace::internal {
@@ -63,13 +64,15 @@ SnapshotTables::SnapshotTables(const PickleData& data, Budget& budget, Trace& tr
       budget_(budget),
       trace_(trace),
       frames_(data, budget, kFrameNames),
-      string_ids_(data.text_count()),
-      stack_ids_(data.list_count()) {}
+      string_ids_(data.text_count(), budget),
+      stack_ids_(data.list_count(), budget) {}
 
 StringId SnapshotTables::string(Ref text) {
   StringId& id = string_ids_[text.index()];
-  if (id == 0) id = trace_.strings.intern(data_.text(text));
-  return id;
+  if (id != 0) return id;
+  const std::string_view found = data_.text(text);
+  budget_.take(kStringCost + found.size());
+  return id = trace_.strings.intern(found);
 }
 
 StackId SnapshotTables::stack_of(Ref list, const Path& path) {
@@ -77,6 +80,7 @@ StackId SnapshotTables::stack_of(Ref list, const Path& path) {
   if (id != 0) return id;
   const auto items = data_.items(list);
   budget_.spend_items(items.size());
+  budget_.take(kStackCost + items.size() * (kStackFrameCost + kGrowth * sizeof(Frame)));
   scratch_.clear();
   for (std::size_t i = 0; i < items.size(); ++i) {
     scratch_.push_back(frame_of(items[i], Path(path, i)));
@@ -92,6 +96,7 @@ Frame SnapshotTables::frame_of(Ref dict, const Path& path) {
                     .file = string(record.text(kFilename)),
                     .line = record.integer(kLine),
                     .extras = extras(record)};
+  budget_.take(kFrameCost);
   frame_ids_.emplace(dict.bits(), frame);
   return frame;
 }
@@ -100,6 +105,7 @@ std::vector<StringId> SnapshotTables::strings_of(Ref list, const Path& path) {
   std::vector<StringId> out;
   const auto items = data_.items(list);
   budget_.spend_items(items.size());
+  budget_.take(items.size() * kForwardFrameCost);
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].kind() != Kind::kString) {
       fail_type(Path(path, i), "a string", items[i], data_.offset(list));
@@ -165,7 +171,10 @@ DetailsId SnapshotTables::make_details(const Record& record,
     if (!out.category) kept |= only(kCategory);  // somebody else's
   }
   out.extras = extras(record, kept);
-  return trace_.details.intern(out);
+  const DetailsId next = trace_.details.size();
+  const DetailsId id = trace_.details.intern(out);
+  if (id == next) budget_.take(kDetailsCost);
+  return id;
 }
 
 std::uint32_t SnapshotTables::extras(const Record& record, FieldSet kept) {
@@ -175,7 +184,7 @@ std::uint32_t SnapshotTables::extras(const Record& record, FieldSet kept) {
     const std::string_view key = data_.text(record.keys()[i]);
     const Field field = record.field_of(key);
     if (record.is_known(field) && (kept & only(field)) == 0) continue;
-    budget_.spend_value(sizeof(Value::Dict::value_type) + key.size());
+    budget_.take(kGrowth * sizeof(Value::Dict::value_type) + key.size());
     dict.emplace_back(key, to_value(data_, record.values()[i], Path(record.path(), key), budget_));
   }
   return add_extras(std::move(dict));
@@ -186,9 +195,12 @@ std::uint32_t SnapshotTables::add_extras(Value::Dict dict) {
   Value value{std::move(dict)};
   const std::uint64_t hash = hash_of(value);
   int looks = 0;  // few, whatever somebody did to make hashes collide
-  for (auto [at, end] = extras_by_hash_.equal_range(hash); at != end && looks < 8; ++at, ++looks) {
+  for (auto at = extras_by_hash_.lower_bound(hash);
+       at != extras_by_hash_.end() && at->first == hash && looks < 8;
+       ++at, ++looks) {
     if (trace_.extras[at->second] == value) return at->second;
   }
+  budget_.take(kExtrasCost);
   const auto id = static_cast<std::uint32_t>(trace_.extras.size());
   trace_.extras.push_back(std::move(value));
   extras_by_hash_.emplace(hash, id);

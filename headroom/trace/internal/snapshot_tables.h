@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -79,11 +80,11 @@ class SnapshotTables {
   Budget& budget_;
   Trace& trace_;
   Schema frames_;
-  std::vector<StringId> string_ids_;  // by the string's number in the pickle; 0 where not yet
-  std::vector<StackId> stack_ids_;    // by the list's
+  BigVector<StringId> string_ids_;  // by the string's number in the pickle; 0 where not yet
+  BigVector<StackId> stack_ids_;    // by the list's
   std::unordered_map<std::uint64_t, Frame> frame_ids_;  // by the dictionary's
   std::vector<Frame> scratch_;
-  std::unordered_multimap<std::uint64_t, std::uint32_t> extras_by_hash_;
+  std::multimap<std::uint64_t, std::uint32_t> extras_by_hash_;
   std::array<Recent, 64> recent_{};
   Recent* last_ = recent_.data();
 };

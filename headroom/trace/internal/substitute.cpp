@@ -9,19 +9,6 @@ namespace {
 constexpr std::uint64_t kMostGrowth = 16;
 constexpr std::uint64_t kFreeGrowth = 65'536;
 
-bool is_plausible(const StackTable& stacks, const Substitutes& substitutes) {
-  std::uint64_t before = 0;
-  std::uint64_t after = 0;
-  for (StackId id = 1; id < stacks.size(); ++id) {
-    for (const std::uint32_t frame : stacks.frame_ids(id)) {
-      const auto found = substitutes.find(frame);
-      ++before;
-      after += found == substitutes.end() ? 1 : found->second.size();
-    }
-  }
-  return after <= kMostGrowth * before + kFreeGrowth;
-}
-
 Events with_stacks(const Events& events, std::span<const StackId> new_ids) {
   Events out;
   out.reserve(events.size());
@@ -35,9 +22,22 @@ Events with_stacks(const Events& events, std::span<const StackId> new_ids) {
 
 }  // namespace
 
+StackLengths stack_lengths(const StackTable& stacks, const Substitutes& substitutes) {
+  StackLengths out;
+  for (StackId id = 1; id < stacks.size(); ++id) {
+    for (const std::uint32_t frame : stacks.frame_ids(id)) {
+      const auto found = substitutes.find(frame);
+      ++out.before;
+      out.after += found == substitutes.end() ? 1 : found->second.size();
+    }
+  }
+  return out;
+}
+
 bool substitute_frames(Trace& trace, const Substitutes& substitutes) {
   if (substitutes.empty()) return true;
-  if (!is_plausible(trace.stacks, substitutes)) return false;
+  const StackLengths lengths = stack_lengths(trace.stacks, substitutes);
+  if (lengths.after > kMostGrowth * lengths.before + kFreeGrowth) return false;
   StackTable stacks;
   std::vector<StackId> new_ids{0};
   std::vector<Frame> frames;

@@ -17,7 +17,6 @@ class Converter {
   Converter(const PickleData& data, Budget& budget) : data_(data), budget_(budget) {}
 
   [[nodiscard]] Value convert(Ref value, const Path& path, int depth) {
-    budget_.spend_value(sizeof(Value));
     switch (value.kind()) {
       case Kind::kAbsent:
       case Kind::kNone:
@@ -41,7 +40,7 @@ class Converter {
  private:
   [[nodiscard]] std::string text(Ref value) {
     const std::string_view found = data_.text(value);
-    budget_.spend_value(found.size());
+    budget_.take(found.size());
     return std::string(found);
   }
 
@@ -54,6 +53,9 @@ class Converter {
     if (value.kind() == Kind::kDict) return {dict(value, path, depth)};
     Value::List items;
     const auto found = data_.items(value);
+    budget_.spend_items(found.size());
+    budget_.take(found.size() * sizeof(Value));
+    items.reserve(found.size());
     for (std::size_t i = 0; i < found.size(); ++i) {
       items.push_back(convert(found[i], Path(path, i), depth));
     }
@@ -62,18 +64,20 @@ class Converter {
   }
 
   [[nodiscard]] Value::Dict dict(Ref value, const Path& path, int depth) {
-    std::vector<Ref> keys;
-    std::vector<Ref> values;
+    BigVector<Ref> keys(budget_);
+    BigVector<Ref> values(budget_);
     const PickleData::Part* part = data_.first_part(value);
     for (; part != nullptr; part = data_.next_part(*part)) {
       const auto more = data_.keys(part->shape);
       const auto more_values = data_.values(*part);
-      budget_.spend_value(more.size() * sizeof(std::string));
       keys.insert(keys.end(), more.begin(), more.end());
       values.insert(values.end(), more_values.begin(), more_values.end());
     }
     Value::Dict out;
-    const auto texts = checked_keys(data_, keys, path, data_.offset(value));
+    const auto texts = checked_keys(data_, budget_, keys, path, data_.offset(value));
+    budget_.spend_items(keys.size());
+    budget_.take(keys.size() * sizeof(Value::Dict::value_type));
+    out.reserve(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
       out.emplace_back(text(keys[i]), convert(values[i], Path(path, texts[i]), depth));
     }

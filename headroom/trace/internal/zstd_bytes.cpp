@@ -34,7 +34,9 @@ bool is_zstd(std::span<const std::byte> bytes) noexcept {
   return bytes.size() >= sizeof(kMagic) && std::memcmp(bytes.data(), &kMagic, sizeof(kMagic)) == 0;
 }
 
-Buffer unpack_zstd(std::span<const std::byte> packed, const Progress& progress) {
+Buffer unpack_zstd(std::span<const std::byte> packed,
+                   const std::function<void(std::span<const std::byte>)>& check,
+                   const Progress& progress) {
   const std::unique_ptr<ZSTD_DStream, FreeDecoder> stream(ZSTD_createDStream());
   if (!stream) throw std::bad_alloc();
   (void)ZSTD_DCtx_setParameter(stream.get(), ZSTD_d_windowLogMax, kMaxWindowLog);
@@ -50,11 +52,13 @@ Buffer unpack_zstd(std::span<const std::byte> packed, const Progress& progress) 
     if (ZSTD_isError(left) != 0) {
       fail(std::string("the zstd data is damaged: ") + ZSTD_getErrorName(left), in.pos);
     }
+    if (out.size() == 0 && to.pos != 0) check(room.first(to.pos));
     out.add(to.pos);
     if (out.size() > limit) {
       fail("the file unpacks to more than " + format_bytes(limit) +
-           ", far more than recordings of " + format_bytes(packed.size()) +
-           " do: unpack it yourself if you trust it");
+               ", far more than recordings of " + format_bytes(packed.size()) +
+               " do: unpack it yourself if you trust it",
+           in.pos);
     }
     if (in.pos == before && to.pos == 0 && left != 0) {
       fail("the zstd data ends early: the file was cut off", in.pos);

@@ -13,14 +13,17 @@
 namespace headroom::trace::internal {
 
 // Recordings unpack to 10 to 40 times their size, so what goes far beyond is made to fill memory.
-inline constexpr std::uint64_t kMaxUnpackedRatio = 512;
-inline constexpr std::uint64_t kAlwaysUnpackedBytes = 64_MiB;  // whatever the ratio
+inline constexpr std::uint64_t kMaxUnpackedRatio = 256;
+inline constexpr std::uint64_t kAlwaysUnpackedBytes = 16_MiB;  // whatever the ratio
 inline constexpr std::uint64_t kMaxUnpackedBytes = 64_GiB;
 
 [[nodiscard]] bool is_zstd(std::span<const std::byte> bytes) noexcept;
 
-// All frames, one behind the other. Throws Failure, with the offset in the packed bytes.
-[[nodiscard]] Buffer unpack_zstd(std::span<const std::byte> packed, const Progress& progress);
+// All frames, one behind the other. `check` sees the bytes unpacked first and throws to refuse
+// them. Throws Failure, with the offset in the packed bytes.
+[[nodiscard]] Buffer unpack_zstd(std::span<const std::byte> packed,
+                                 const std::function<void(std::span<const std::byte>)>& check,
+                                 const Progress& progress);
 
 // Gives the packed bytes piece by piece. Throws Failure, and what `write` throws.
 void pack_zstd(std::span<const std::byte> bytes,
