@@ -45,7 +45,7 @@ ExitCode run_claims(const BenchQuestion& question, const Context& context) {
     context.print(text);
     return ExitCode::kDone;
   }
-  write_output_file(question.output, text);
+  write_output_file(question.output, text, question.force);
   context.say(fmt::format("{} claims in {}", claims.size(), question.output));
   return ExitCode::kDone;
 }

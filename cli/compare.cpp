@@ -192,8 +192,8 @@ ExitCode run_compare(const CompareWords& words, const Context& context) {
     context.print(context.is_json ? comparison_json(found) : draw_comparison(found, context));
     return verdict(found);
   }
-  write_output_file(words.output,
-                    context.is_json ? comparison_json(found) : comparison_page(found));
+  write_output_file(
+      words.output, context.is_json ? comparison_json(found) : comparison_page(found), words.force);
   context.say(fmt::format("{} in {}",
                           found.traces.size() == 1
                               ? std::string("one recording")

@@ -156,7 +156,7 @@ RunFunction add_convert(CLI::App& app) {
       ->type_name("OUT")
       ->required()
       ->group("Options");
-  app.add_flag("--force", question->force, "overwrite OUT where it exists")->group("Options");
+  app.add_flag("-f,--force", question->force, "overwrite OUT where it exists")->group("Options");
   app.add_option("--at", question->at, "the moment of a .speedscope.json: peak, or after N events")
       ->type_name("peak|N")
       ->group("Options");

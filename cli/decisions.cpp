@@ -1,10 +1,12 @@
 #include "cli/decisions.h"
 
-#include <fstream>
+#include <iterator>
 
 #include <fmt/format.h>
 
 #include "headroom/base/error.h"
+
+#include "cli/output_file.h"
 
 namespace headroom::cli {
 
@@ -21,11 +23,9 @@ void DecisionLog::record(const memory::Event& event) noexcept {
   }
 }
 
-void DecisionLog::write(const std::string& path) const {
-  std::ofstream file(path, std::ios::binary);
-  file << text_;
-  file.close();
-  if (!file || !is_whole_) throw Error("cannot write the decisions to " + path);
+void DecisionLog::write(const std::string& path, bool may_overwrite) const {
+  if (!is_whole_) throw Error("there was not enough memory to keep the decisions for " + path);
+  write_output_file(path, text_, may_overwrite);
 }
 
 }  // namespace headroom::cli

@@ -12,7 +12,7 @@ class DecisionLog final : public memory::EventSink {
   void record(const memory::Event& event) noexcept override;
 
   // Throws Error when the file cannot be written, or host memory ran out on the way.
-  void write(const std::string& path) const;
+  void write(const std::string& path, bool may_overwrite) const;
 
  private:
   std::string text_ = "action,addr,size,stream\n";

@@ -1,4 +1,5 @@
-// The file a command was told to write.
+// The file a command was told to write. It appears whole or not at all, and what had the name
+// before stays until then. A device or a pipe (/dev/stdout) is written to as it is.
 #pragma once
 
 #include <string>
@@ -6,11 +7,11 @@
 
 namespace headroom::cli {
 
-// To be called before the work whose result it is for. Throws Error when the file exists and is not
+// To be called before the work whose result it is for. Throws Error when the name is taken and not
 // to be overwritten, or when its folder does not exist.
 void check_output_file(const std::string& path, bool may_overwrite);
 
 // Throws Error, with the system's reason.
-void write_output_file(const std::string& path, std::string_view text);
+void write_output_file(const std::string& path, std::string_view text, bool may_overwrite);
 
 }  // namespace headroom::cli

@@ -30,7 +30,7 @@ void write_page(const PlanWords& typed,
   const std::string page =
       plan_page(plan, options, [&](std::string_view line) { context.progress(line); });
   context.progress("");
-  write_output_file(typed.output, page);
+  write_output_file(typed.output, page, typed.force);
 }
 
 ExitCode run_plan(const PlanWords& typed, const Context& context) {

@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <fcntl.h>
@@ -233,6 +234,8 @@ int run_program(int argc, char** argv) noexcept {
   };
   try {
     occupy_standard_streams();
+    // A file-size limit then fails a write, which says so, instead of ending the command.
+    (void)std::signal(SIGXFSZ, SIG_IGN);
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     return static_cast<int>(run(std::move(arguments), called_as(argc, argv)));
   } catch (const UsageError& error) {

@@ -17,6 +17,7 @@
 
 #include "cli/commands.h"
 #include "cli/decisions.h"
+#include "cli/output_file.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -154,7 +155,7 @@ ReplayReport replay_all(const trace::Trace& trace,
   for (const trace::DeviceTrace* device : devices) {
     report.devices.push_back(replay_device(trace, *device, question, used, context));
   }
-  if (used != nullptr) log.write(question.decisions_path);
+  if (used != nullptr) log.write(question.decisions_path, question.force);
   return report;
 }
 
@@ -176,6 +177,7 @@ struct ReplayWords {
   bool verifies = false;
   bool finds_smallest_limit = false;
   std::string decisions_path;
+  bool force = false;
 };
 
 std::optional<std::uint64_t> read_size(const std::string& text, const char* option) {
@@ -191,7 +193,8 @@ ReplayQuestion read(const ReplayWords& words) {
                           .limit_bytes = read_size(words.limit, "--limit"),
                           .verifies = words.verifies,
                           .finds_smallest_limit = words.finds_smallest_limit,
-                          .decisions_path = words.decisions_path};
+                          .decisions_path = words.decisions_path,
+                          .force = words.force};
   for (const std::string& text : words.policies) {
     auto policy = replay::parse_policy(text);
     if (!policy) throw UsageError("--policy: " + policy.error());
@@ -215,6 +218,7 @@ ReplayQuestion read(const ReplayWords& words) {
 
 ExitCode run(const ReplayWords& words, const Context& context) {
   const ReplayQuestion question = read(words);
+  if (!question.decisions_path.empty()) check_output_file(question.decisions_path, question.force);
   const trace::TraceFile file = read_input(question.path, context);
   try {
     const ReplayReport report = replay_all(file.trace, question, context);
@@ -257,6 +261,7 @@ RunFunction add_replay(CLI::App& app) {
   app.add_option("-o,--output", words->decisions_path, "write the decisions as CSV")
       ->type_name("FILE")
       ->group("Options");
+  app.add_flag("-f,--force", words->force, "overwrite it where it exists")->group("Options");
   return [words](const Context& context) { return run(*words, context); };
 }
 

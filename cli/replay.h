@@ -23,6 +23,7 @@ struct ReplayQuestion {
   bool verifies = false;
   bool finds_smallest_limit = false;
   std::string decisions_path{};
+  bool force = false;
 };
 
 // What one device's history says.
