@@ -218,6 +218,13 @@ std::uint64_t Allocator::trim(std::uint64_t keep_bytes) noexcept {
   }
 }
 
+void Allocator::mark_step() noexcept {
+  try {
+    do_mark_step();
+  } catch (...) {  // Without host memory cached memory stays where it is.
+  }
+}
+
 AllocationResult<std::uint64_t> Allocator::reserve(std::optional<std::uint64_t> size_bytes,
                                                    StreamId stream) noexcept {
   if (size_bytes && *size_bytes == 0) return std::uint64_t{0};
@@ -485,6 +492,12 @@ std::vector<SegmentInfo> Allocator::segments(std::uint64_t* sequence) const {
   const ThreadsHeld held(*this);
   if (sequence != nullptr) *sequence = sequence_;
   return segments_locked();
+}
+
+std::uint64_t Allocator::fingerprint() const {
+  const std::lock_guard lock(mutex_);
+  const ThreadsHeld held(*this);
+  return core_fingerprint();
 }
 
 std::optional<std::string> Allocator::check_invariants() const {

@@ -106,6 +106,10 @@ class Allocator {
   std::uint64_t empty_cache() noexcept;
   // Gives cached memory back until at most `keep_bytes` are cached, or no more can be.
   std::uint64_t trim(std::uint64_t keep_bytes) noexcept;
+  // One step of a program that repeats itself has ended. Cached memory goes back to where it was
+  // when an earlier step ended with the same blocks in use, so that every step finds what the one
+  // before found, and needs no more. Costs no call of the device once steps repeat.
+  void mark_step() noexcept;
   // Takes memory from the device into the cache: `size_bytes`, or without a size all that the
   // limit and the device allow. It serves later requests, and goes back when the device runs short
   // or the cache is emptied. Returns the bytes taken.
@@ -135,6 +139,10 @@ class Allocator {
   // Every segment with its blocks, by address. `sequence` is set to the number of the next event:
   // the segments are as the events before it left them.
   [[nodiscard]] std::vector<SegmentInfo> segments(std::uint64_t* sequence = nullptr) const;
+  // All that decides what the next requests get, as one number: after two moments that have the
+  // same, the same requests are answered the same way. Exact while a sink is set; without one,
+  // what threads have cached is not in it. Addresses are not in it, nor are streams' queues.
+  [[nodiscard]] std::uint64_t fingerprint() const;
   // A sentence about the first broken invariant, or nothing.
   [[nodiscard]] std::optional<std::string> check_invariants() const;
 
@@ -234,6 +242,7 @@ class Allocator {
   virtual void do_process_events() = 0;
   virtual std::uint64_t do_empty_cache() = 0;
   virtual std::uint64_t do_trim(std::uint64_t keep_bytes) = 0;
+  virtual void do_mark_step() {}  // a core whose cached memory stays where it is does nothing
   virtual AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
                                                      StreamId stream) = 0;
   virtual void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) = 0;
@@ -251,6 +260,7 @@ class Allocator {
   [[nodiscard]] virtual CoreAccount core_account(StreamId stream) const = 0;
   [[nodiscard]] virtual std::vector<LiveBlock> live_blocks() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments_locked() const = 0;
+  [[nodiscard]] virtual std::uint64_t core_fingerprint() const = 0;
   [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
   // For a core whose threads allocate without the lock. What they counted by themselves goes into
   // stats_ (note_threads); they are kept from working so, while something is looked at; events have

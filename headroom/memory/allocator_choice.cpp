@@ -104,7 +104,7 @@ Refusal apply_paged(const SettingText& setting, PagedOptions& out) {
   if (setting.key == "large_from_mb") return read_mebibytes(setting, 1, out.large_from_bytes);
   if (setting.key == "cushion") return read_cushion(setting, out.cushion_fraction);
   if (setting.key == "widest_cushion") {
-    return read_cushion(setting, out.widest_cushion_fraction);
+    return read_cushion(setting, out.widest_cushion_fraction.emplace());
   }
   if (setting.key == "cushion_mb") return read_mebibytes(setting, 0, out.cushion_bytes);
   if (setting.key == "magazines") return read_magazines(setting, out.uses_magazines);

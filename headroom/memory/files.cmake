@@ -7,6 +7,7 @@ set(HEADROOM_MEMORY_SOURCES
   caching/allocate.cpp
   caching/caching_allocator.cpp
   caching/expandable.cpp
+  caching/fingerprint.cpp
   caching/inspect.cpp
   caching/release.cpp
   caching/restore.cpp
@@ -20,11 +21,13 @@ set(HEADROOM_MEMORY_SOURCES
   internal/slab_inspect.cpp
   paged/allocate.cpp
   paged/arenas.cpp
+  paged/fingerprint.cpp
   paged/inspect.cpp
   paged/paged_allocator.cpp
   paged/pages.cpp
   paged/plan.cpp
   paged/release.cpp
+  paged/rest.cpp
   paged/stitch.cpp
   paged/windows.cpp
   parse_pytorch_message.cpp

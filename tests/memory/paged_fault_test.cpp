@@ -52,6 +52,7 @@ class PagedScenario {
     for (; round_ < 2; ++round_) {
       churn(StreamId::kDefault);
       churn(side_);
+      allocator_.mark_step();
       shortage();
       in_a_pool();
       if (round_ == 0) {

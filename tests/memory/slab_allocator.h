@@ -161,6 +161,7 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
   [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override {
     return heap_.segments();
   }
+  [[nodiscard]] std::uint64_t core_fingerprint() const override { return 0; }
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override {
     if (auto problem = heap_.check()) return problem;
     std::int64_t live = static_cast<std::int64_t>(heap_.live_bytes());

@@ -102,6 +102,7 @@ class CachingAllocator final : public Allocator {
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override;
+  [[nodiscard]] std::uint64_t core_fingerprint() const override;
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
 
  private:

@@ -105,6 +105,21 @@ class PageStore {
   // Asks what the streams have finished, and lets it be asked again for what was freed since.
   void mark_moments();
 
+  // --- Rests, in paged/rest.cpp ------------------------------------------------------------------
+
+  // Free pages go back to where they were at an earlier rest with the same blocks in use, and free
+  // blocks into one order, so that what follows does not depend on what was before. May throw
+  // bad_alloc; pages that could not go back are free all the same.
+  void rest();
+
+  // What decisions may know of a slot. What an earlier step left mapped is as good as nothing: else
+  // a step would not decide as the one before did.
+  [[nodiscard]] PageSlot seen(const PageArena& arena, std::uint64_t slot) const noexcept {
+    if (slot >= arena.slots.size()) return {};
+    const PageSlot& is = arena.slots[slot];
+    return is.rest == rest_number_ || is_at_home(arena, is) ? is : PageSlot{};
+  }
+
   void set_capturing(bool is_capturing) noexcept { is_capturing_ = is_capturing; }
   [[nodiscard]] bool is_capturing() const noexcept { return is_capturing_; }
   [[nodiscard]] const std::list<PageArena>& arenas() const noexcept { return arenas_; }
@@ -158,6 +173,18 @@ class PageStore {
     std::array<Donors, kPageSizes> donors{};
   };
 
+  // Where every page was at home when a step ended.
+  struct Rest {
+    std::uint64_t blocks = 0;   // a fingerprint of those in use
+    std::uint64_t version = 0;  // of the pages
+    std::vector<PagePlace> homes{};
+    std::vector<std::uint64_t> tops{};  // of the arenas
+  };
+  struct Return {
+    Page* page = nullptr;
+    PagePlace home{};
+  };
+
   [[nodiscard]] PageClass& of(PageSize size) noexcept {
     return classes_[static_cast<std::size_t>(size)];
   }
@@ -167,7 +194,12 @@ class PageStore {
   // The first address behind all that were ever mapped.
   [[nodiscard]] DeviceAddress fresh_address(const PageArena& arena) const noexcept {
     const std::uint64_t span = usual_span(arena);
-    return arena.address_of((arena.slots.size() + span - 1) / span * span);
+    return arena.address_of((arena.top + span - 1) / span * span);
+  }
+  // Something is mapped at a slot that may be in use.
+  [[nodiscard]] bool is_in_the_way(const PageArena& arena, std::uint64_t slot) const noexcept {
+    return slot < arena.slots.size() && arena.slots[slot].page != nullptr &&
+           !may_unmap(arena, arena.slots[slot]);
   }
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
   // A large page in the arena of small blocks.
@@ -216,6 +248,7 @@ class PageStore {
   void sort_covers(const StreamClock& own);
   [[nodiscard]] bool has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const;
   void forget(Plan& plan) const noexcept;
+  static void revive_mapped(Plan& plan);
   void prepare_commit(Plan& plan);
   [[nodiscard]] device::DeviceResult<void> create_missing(Plan& plan);
   [[nodiscard]] device::DeviceResult<Page*> create_page(PageClass& pages);
@@ -234,6 +267,14 @@ class PageStore {
   bool release_page(Page& page) noexcept;
   [[nodiscard]] std::vector<Page*> pages_to_replace(const PageArena& arena);
   void release_some(PageClass& pages, std::uint64_t most_bytes, std::uint64_t& released);
+
+  template <class Function>
+  void for_each_page(Function&& function);
+  [[nodiscard]] std::uint64_t blocks_in_use() const;
+  void note_rest(std::uint64_t blocks);
+  void return_to(const Rest& rest);
+  void bring_home(PageArena& arena, const std::vector<Return>& returns);
+  void order_free();
 
   device::Device& device_;
   BlockStore& blocks_;
@@ -256,6 +297,9 @@ class PageStore {
   std::uint64_t large_in_normal_ = 0;
   bool is_capturing_ = false;
   bool is_short_ = false;  // the device had no page left
+  std::uint64_t pages_version_ = 0;  // changes when a page comes or goes
+  std::deque<Rest> rests_{};         // the newest last
+  std::uint64_t rest_number_ = 0;    // of the last; 0 before the first
   // What the device would not take back.
   std::vector<DeviceAddress> stray_reservations_{};
   std::vector<device::PageHandle> stray_handles_{};

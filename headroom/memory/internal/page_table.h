@@ -51,6 +51,7 @@ struct PageSlot {
   // The clock of the last free here before the page went elsewhere: once the stream has passed
   // it, nobody uses the stale mapping.
   std::uint64_t idle_since = 0;
+  std::uint64_t rest = 0;  // the last rest before the page came, or went elsewhere
 };
 
 // What a stream has finished, in the allocator's clock of frees.
@@ -96,6 +97,7 @@ struct PageArena {
   FreeBins own_free{};             // where no pool shares one among its arenas
   std::vector<Block*> unbacked{};  // by address
   std::vector<PageSlot> slots{};   // up to the last ever mapped
+  std::uint64_t top = 0;           // the slot behind those that count as ever mapped
   Block* first = nullptr;
   device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena
 

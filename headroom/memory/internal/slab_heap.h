@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "headroom/base/fingerprint.h"
 #include "headroom/base/mutex.h"
 #include "headroom/device/device.h"
 #include "headroom/memory/annotation.h"
@@ -135,6 +136,8 @@ class SlabHeap {
   void for_each_block(Function&& function) const;
   // A segment for every page, tiled by its blocks, by address.
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
+  // All that decides which block the next request gets, but for what threads have cached.
+  void add_to(Fingerprint& print) const;
   // A sentence about the first broken invariant, or nothing. While held.
   [[nodiscard]] std::optional<std::string> check() const;
 

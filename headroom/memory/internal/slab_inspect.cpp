@@ -56,6 +56,25 @@ void SlabHeap::for_each_slab(const SlabPage& page, Function&& function) {
   }
 }
 
+void SlabHeap::add_to(Fingerprint& print) const {
+  for_each_page([&](const SlabPage& page) {
+    print.add(offset_of(page.address)).add(page.free_granules);
+    for_each_slab(page, [&](const Slab& slab) {
+      print.add(slab.size_class);
+      for (const std::uint64_t bits : slab.free_bits) print.add(bits);
+    });
+  });
+  for (const auto& [stream, slabs] : streams_) {
+    print.add(static_cast<std::uint64_t>(stream)).add(slabs.spare != nullptr ? 1 : 0);
+    for (const Slab* slab : slabs.with_free_blocks) {
+      for (; slab != nullptr; slab = slab->next) print.add(offset_of(slab->address));
+    }
+    for (const SlabPage* page = slabs.with_free_granules; page != nullptr; page = page->next) {
+      print.add(offset_of(page->address));
+    }
+  }
+}
+
 std::vector<SegmentInfo> SlabHeap::segments() const {
   std::vector<SegmentInfo> segments;
   for_each_page([&](const SlabPage& page) {

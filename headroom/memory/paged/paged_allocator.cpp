@@ -11,6 +11,16 @@ namespace headroom::memory {
 
 namespace internal {
 
+namespace {
+
+double widest_cushion(const device::Device& device, const PagedOptions& options) {
+  constexpr double kOnGpus = 0.15;
+  const bool is_gpu = device.id().kind == device::DeviceKind::kCuda;
+  return options.widest_cushion_fraction.value_or(is_gpu ? kOnGpus : 0);
+}
+
+}  // namespace
+
 PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted)
     : self(allocator),
       options(wanted),
@@ -19,7 +29,7 @@ PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedO
       slabs(device, allocator.mutex_, *this),
       pending(device),
       apart_from_bytes(wanted.large_from_bytes),
-      cushion(wanted.cushion_fraction, wanted.widest_cushion_fraction),
+      cushion(wanted.cushion_fraction, widest_cushion(device, wanted)),
       last_growth(device.now()) {
   const std::uint64_t granularity = device.properties().granularity_bytes;
   options.page_bytes = round_up(options.page_bytes, granularity);
@@ -138,7 +148,8 @@ void check_options(const device::Device& device, const PagedOptions& options) {
   if (options.large_page_bytes >= device::kAbsurdSize) {
     throw InvalidArgument("PagedAllocator: a page must be smaller than 1 EiB");
   }
-  for (const double share : {options.cushion_fraction, options.widest_cushion_fraction}) {
+  for (const double share :
+       {options.cushion_fraction, options.widest_cushion_fraction.value_or(0)}) {
     if (share >= 0 && share <= 1) continue;
     throw InvalidArgument("PagedAllocator: the cushion must be a share from 0 to 1, not " +
                           std::to_string(share));

@@ -52,9 +52,10 @@ struct PagedOptions {
   // New pages are created freely while reserved is at most the peak of live bytes, times one plus
   // the fraction, plus the bytes; past that, free pages are moved first.
   double cushion_fraction = 0.022;
-  // Where moving takes a sixteenth of the time, the fraction grows, up to this; not under a limit,
-  // nor where the device's clock stands still.
-  double widest_cushion_fraction = 0.15;
+  // Where moving takes a sixteenth of the time, the fraction grows, up to this; not under a limit.
+  // Without a value, 0.15 on a GPU, where programs wait for the driver; elsewhere it stays as it
+  // is, and what is reserved depends on the requests alone.
+  std::optional<double> widest_cushion_fraction{};
   std::uint64_t cushion_bytes = 4_MiB;
   bool uses_magazines = true;  // the per-thread caches of small blocks
   std::optional<IdlePolicy> idle{};
@@ -105,6 +106,7 @@ class PagedAllocator final : public Allocator {
   void do_process_events() override;
   std::uint64_t do_empty_cache() override;
   std::uint64_t do_trim(std::uint64_t keep_bytes) override;
+  void do_mark_step() override;
   AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
                                              StreamId stream) override;
   void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
@@ -117,6 +119,7 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override;
+  [[nodiscard]] std::uint64_t core_fingerprint() const override;
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
   void fold_threads() const noexcept override;
   void hold_threads() const noexcept override;

@@ -5,6 +5,7 @@
 // that a failure in the middle leaves the tables true: a page too many is loose, a slot mapped for
 // nothing is stale. Then the blocks are changed, which cannot fail.
 #include <algorithm>
+#include <iterator>
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/page_store.h"
@@ -21,16 +22,29 @@ void PageStore::forget(Plan& plan) const noexcept {
   for (Page* page : plan.kept) page->mark = mark_;
 }
 
+// Places that map the page they are to get already, from an earlier step.
+void PageStore::revive_mapped(Plan& plan) {
+  const std::vector<PageSlot>& slots = plan.arena->slots;
+  const auto is_mapped = [&](const Need& need) {
+    return need.page != nullptr && need.slot < slots.size() &&
+           slots[need.slot].page == need.page && slots[need.slot].first == need.slot;
+  };
+  std::ranges::copy_if(plan.needs, std::back_inserter(plan.revived), is_mapped);
+  std::erase_if(plan.needs, is_mapped);
+}
+
 // All host memory that carrying out the plan takes.
 void PageStore::prepare_commit(Plan& plan) {
   PageArena& arena = *plan.arena;
-  std::uint64_t top = arena.slots.size();
+  std::uint64_t top = arena.top;
   std::size_t to_create = 0;
+  for (const Need& need : plan.revived) top = std::max(top, need.slot + need.pages->span);
   for (const Need& need : plan.needs) {
     top = std::max(top, need.slot + need.pages->span);
     to_create += need.page == nullptr ? 1 : 0;
   }
-  arena.slots.resize(top);
+  arena.slots.resize(std::max<std::uint64_t>(top, arena.slots.size()));
+  arena.top = top;
   plan.needs.reserve(plan.needs.size() + plan.revived.size());
   plan.taken.reserve(plan.taken.size() + to_create);
   const std::size_t moved = plan.taken.size() + plan.needs.size();
@@ -52,6 +66,7 @@ Backed PageStore::back(PageArena& arena, const PageWindow& window, PageSupply su
     forget(plan);
     return {.missing_bytes = plan.missing * arena.slot_bytes};
   }
+  revive_mapped(plan);
   prepare_commit(plan);
   auto done = create_missing(plan);
   if (done) done = order_streams(plan);
@@ -88,6 +103,7 @@ DeviceResult<Page*> PageStore::create_page(PageClass& pages) {
   page->mark = mark_ + 1;
   pages.loose.push_back(page);
   ++pages.count;
+  ++pages_version_;
   host_.page_created(pages.page_bytes);
   return page;
 }
@@ -174,7 +190,7 @@ DeviceResult<void> PageStore::map_run(Plan& plan, std::size_t first, std::size_t
     need.page->mapped.push_back({&arena, need.slot});
     // Stale until the commit, and never used.
     for (std::uint64_t k = 0; k < need.pages->span; ++k) {
-      arena.slots[need.slot + k] = {.page = need.page, .first = need.slot};
+      arena.slots[need.slot + k] = {.page = need.page, .first = need.slot, .rest = rest_number_};
     }
     ++stale_;
   }
@@ -198,6 +214,7 @@ Block& PageStore::commit(Plan& plan) noexcept {
     large_in_normal_ += is_out_of_place(*need.page) ? 1 : 0;
     for (std::uint64_t i = 0; i < need.pages->span; ++i) {
       arena.slots[need.slot + i].idle_since = 0;
+      arena.slots[need.slot + i].rest = rest_number_;
     }
     --stale_;
   }
@@ -226,6 +243,7 @@ void PageStore::leave_homes(std::vector<Page*>& pages) noexcept {
     }
     for (std::uint64_t i = range.first; i < range.last; ++i) {
       arena.slots[i].idle_since = cover.gc_base;
+      arena.slots[i].rest = rest_number_;
     }
     stale_ += last - first;
     unback(cover, arena, range);
@@ -276,6 +294,7 @@ bool PageStore::release_page(Page& page) noexcept {
   page.mark = 0;
   pages.unused.push_back(&page);
   --pages.count;
+  ++pages_version_;
   return true;
 }
 
@@ -354,11 +373,14 @@ void PageStore::release_loose() noexcept {
 std::uint64_t PageStore::retire(std::uint64_t most) {
   std::uint64_t count = 0;
   if (is_capturing_) return count;
+  // In steps that repeat themselves what decisions know of stays, unless all has to go.
+  const bool keeps_seen = rest_number_ > 0 && most < UINT64_MAX;
   for (PageArena& arena : arenas_) {
     if (arena.is_private()) continue;
     for (std::uint64_t i = 0; i < arena.slots.size() && count < most; ++i) {
       const PageSlot slot = arena.slots[i];
       if (slot.page == nullptr || is_at_home(arena, slot)) continue;
+      if (keeps_seen && slot.rest == rest_number_) continue;
       if (slot.idle_since > arena.clock->done) continue;
       count += unmap_place(*slot.page, {&arena, slot.first}) ? 1 : 0;
     }

@@ -21,7 +21,7 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
   }
   std::vector<SlotRange> lacking;
   for (std::uint64_t i = first; i < last; ++i) {
-    const PageSlot slot = i < arena.slots.size() ? arena.slots[i] : PageSlot{};
+    const PageSlot slot = seen(arena, i);
     if (is_at_home(arena, slot)) continue;
     Page* const page = slot.page;
     if (page != nullptr && !plan.revived.empty() && plan.revived.back().page == page &&
@@ -35,7 +35,7 @@ void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply suppl
       continue;
     }
     // What is mapped here goes first, and may not while somebody may still use it.
-    plan.is_blocked = plan.is_blocked || (page != nullptr && !may_unmap(arena, slot));
+    plan.is_blocked = plan.is_blocked || is_in_the_way(arena, i);
     if (!lacking.empty() && lacking.back().last == i) {
       ++lacking.back().last;
     } else {
@@ -57,9 +57,9 @@ SlotRange PageStore::with_whole_pages(const PageArena& arena,
   if (wants_halves_ || arena.kind == ArenaKind::kSlab || span == 1) return touched;
   const auto may_take = [&](std::uint64_t slot, std::uint64_t beside) {
     if (slot < vacant.first || slot >= vacant.last) return false;
-    if (slot >= arena.slots.size() || arena.slots[slot].page == nullptr) return true;
-    return arena.slots[slot].page == arena.slots[beside].page &&
-           arena.slots[slot].first == arena.slots[beside].first;
+    const PageSlot own = seen(arena, slot);
+    const PageSlot next = seen(arena, beside);
+    return own.page == nullptr || (own.page == next.page && own.first == next.first);
   };
   if (touched.first % span != 0 && may_take(touched.first - 1, touched.first)) --touched.first;
   if (touched.last % span != 0 && may_take(touched.last, touched.last - 1)) ++touched.last;
@@ -182,14 +182,14 @@ bool PageStore::may_create(const Plan& plan, const PageClass& pages, bool in_cus
 
 // Whether so many slots are vacant, map nothing and are not planned for.
 bool PageStore::has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const {
-  const std::vector<PageSlot>& slots = plan.arena->slots;
+  const PageArena& arena = *plan.arena;
   if (slot + span > plan.vacant.last) return false;
   const auto is_inside = [&](const Need& need) {
     return need.slot >= slot && need.slot < slot + span;
   };
   if (std::ranges::any_of(plan.needs, is_inside)) return false;
-  for (std::uint64_t i = slot; i < std::min<std::uint64_t>(slot + span, slots.size()); ++i) {
-    if (slots[i].page != nullptr) return false;
+  for (std::uint64_t i = slot; i < slot + span; ++i) {
+    if (seen(arena, i).page != nullptr || is_in_the_way(arena, i)) return false;
   }
   return true;
 }

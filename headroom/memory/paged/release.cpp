@@ -158,6 +158,13 @@ std::uint64_t PagedAllocator::do_trim(std::uint64_t keep_bytes) {
 }
 
 // Gives free pages back until at most `keep_bytes` are cached. Returns the bytes.
+void PagedAllocator::do_mark_step() {
+  const std::lock_guard lock(mutex_);
+  state_->slabs.fold_own();
+  process_pending();
+  state_->store.rest();
+}
+
 std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   PagedState& s = *state_;
   if (s.captures > 0) return 0;

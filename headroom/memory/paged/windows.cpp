@@ -12,6 +12,8 @@ namespace {
 constexpr std::uint64_t kEmptyPage = 16;
 constexpr std::uint64_t kMap = 32;
 constexpr std::uint64_t kUnmapAndMap = 52;
+// In steps that repeat themselves it is to be mapped again in each.
+constexpr std::uint64_t kUnmapEachStep = 200;
 // Addresses never used before are endless, but each page mapped there is one more mapping to keep.
 constexpr std::uint64_t kMapFresh = 65;
 
@@ -110,6 +112,8 @@ void PageStore::take_back_large() {
     if (arena.kind != ArenaKind::kNormal) continue;
     arena.free->for_each([&](Block& block) {
       if (block.size < of(PageSize::kLarge).page_bytes) return;
+      // What is at home nowhere may go to any stream, so this one must have passed its last use.
+      if (clocks_.size() > 1 && block.gc_base > arena.clock->done) return;
       for_each_free_page(arena, block, [&](Page& page) {
         if (page.pages->size != PageSize::kLarge) return;
         page.cover = &block;
@@ -180,15 +184,16 @@ std::optional<std::uint64_t> PageStore::window_cost(const PageArena& arena,
   // A slot that is not wholly vacant holds a part of a block in use: it is backed.
   const std::uint64_t last = std::min(touched.last, vacant.last);
   for (std::uint64_t i = std::max(touched.first, vacant.first); i < last; ++i) {
-    if (i >= arena.slots.size()) {
+    if (i >= arena.top) {
       cost += kEmptyPage + kMapFresh;
-    } else if (const PageSlot& slot = arena.slots[i]; slot.page == nullptr) {
+    } else if (const PageSlot slot = seen(arena, i); slot.page == nullptr) {
+      if (is_in_the_way(arena, i)) return std::nullopt;
       cost += kEmptyPage + kMap;
     } else if (can_have(arena, slot, touched)) {
       cost += kEmptyPage;
     } else if (!is_at_home(arena, slot)) {
       if (!may_unmap(arena, slot)) return std::nullopt;
-      cost += kEmptyPage + kUnmapAndMap;
+      cost += kEmptyPage + (rest_number_ == 0 ? kUnmapAndMap : kUnmapEachStep);
     }
     if (cost >= best) return std::nullopt;
   }
