@@ -33,29 +33,53 @@ void write_page(const PlanWords& typed,
   write_output_file(typed.output, page, typed.force);
 }
 
+// The largest batch for each card, or whether this one fits it.
+std::vector<CardPlan> plan_cards(const PlanWords& typed,
+                                 const train::StepConfig& config,
+                                 train::PlanOptions options) {
+  std::vector<CardPlan> out;
+  options.has_formulas = false;
+  for (const NamedCard& card : named_cards(typed.step)) {
+    options.limit_bytes = card.size_bytes;
+    const train::Plan plan =
+        typed.fits ? train::fit(config, options).plan : train::plan(config, options);
+    out.push_back({.name = card.name,
+                   .size_bytes = card.size_bytes,
+                   .fits = plan.fits,
+                   .batch = plan.config.batch,
+                   .peak_reserved = plan.peak_reserved});
+  }
+  return out;
+}
+
 ExitCode run_plan(const PlanWords& typed, const Context& context) {
   train::StepConfig config = step_config(typed.step);
   const train::PlanOptions options = plan_options(typed.step);
   if (typed.fits && !options.limit_bytes) {
-    throw UsageError("--fit: a limit is needed; add --limit, as --limit 24GiB");
+    throw UsageError("--fit: a limit is needed; add --limit, as --limit 24GiB, or --card");
   }
-  PlanReport report{.is_fit = typed.fits, .is_auto = is_auto_checkpoint(typed.step)};
+  PlanReport report{.is_fit = typed.fits,
+                    .is_auto = is_auto_checkpoint(typed.step),
+                    .options = other_options(typed.step)};
   if (report.is_auto) {
     if (!options.limit_bytes) {
-      throw UsageError("--checkpoint auto: a limit is needed; add --limit, as --limit 24GiB");
+      throw UsageError(
+          "--checkpoint auto: a limit is needed; add --limit, as --limit 24GiB, or --card");
     }
-    config.checkpoint = train::mildest_checkpoint(config, options);
+    config.checkpoint = train::mildest_checkpoint(config, options).mode;
   }
   if (typed.fits) {
     context.progress("looking for the largest batch");
     train::Fit found = train::fit(config, options);
     context.progress("");
     report.tried = found.tried;
+    report.next_reserved = found.next_reserved;
     report.plan = std::move(found.plan);
     report.plan.seconds = found.seconds;
   } else {
     report.plan = train::plan(config, options);
   }
+  if (typed.step.cards.size() > 1) report.cards = plan_cards(typed, config, options);
   if (!typed.output.empty()) {
     write_page(typed, report.plan, options, context);
     report.page = typed.output;
@@ -67,7 +91,7 @@ ExitCode run_plan(const PlanWords& typed, const Context& context) {
 RunFunction add_plan(CLI::App& app) {
   auto typed = std::make_shared<PlanWords>();
   add_step_options(app, typed->step);
-  app.add_flag("--fit", typed->fits, "the largest batch that fits --limit")->group("Options");
+  app.add_flag("--fit", typed->fits, "the largest batch that fits --limit or --card")->group("Options");
   app.add_option("-o,--output", typed->output, "write an interactive page")
       ->type_name("FILE.html")
       ->group("Options");
@@ -83,7 +107,7 @@ Command plan_command() {
           .summary = "the memory of a training step, exact, before the run",
           .examples =
               "plan gpt2 --batch 16  the peak, when it is, and what for\n"
-              "plan gpt2 --fit --limit 24GiB  the largest batch for a card\n"
+              "plan gpt2 --fit --card rtx4090,h200  the largest batch for each card\n"
               "plan resnet50 --checkpoint sqrt --amp bf16  with what saves memory\n"
               "plan deepnet -o plan.html  a page with sliders for depth and batch",
           .add = add_plan};

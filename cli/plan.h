@@ -2,7 +2,9 @@
 // as a page.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "headroom/train/plan.h"
 
@@ -10,12 +12,24 @@
 
 namespace headroom::cli {
 
+// How the plan, or with --fit the largest batch, stands to one of several cards.
+struct CardPlan {
+  std::string name{};
+  std::uint64_t size_bytes = 0;
+  bool fits = false;
+  std::int64_t batch = 0;
+  std::uint64_t peak_reserved = 0;
+};
+
 struct PlanReport {
   train::Plan plan{};
   bool is_fit = false;  // --fit: plan is of the largest batch
   int tried = 0;
-  bool is_auto = false;  // --checkpoint auto: the mode was chosen
-  std::string page{};    // what was written
+  std::uint64_t next_reserved = 0;  // --fit: what one example more takes
+  bool is_auto = false;             // --checkpoint auto: the mode was chosen
+  std::vector<CardPlan> cards{};
+  std::string options{};  // as typed, beside the step's: for the command worth typing next
+  std::string page{};     // what was written
 };
 
 [[nodiscard]] std::string draw_plan(const PlanReport& report, const Context& context);

@@ -74,7 +74,8 @@ i { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem;
 <svg id="chart" preserveAspectRatio="none" role="img" aria-labelledby="peak"></svg>
 <table><thead><tr><th>at the peak</th><th>size</th><th>bytes</th><th>share</th></tr></thead>
 <tbody id="rows"></tbody></table>
-<p>Every curve is the real step, run by headroom on a device without memory; sizes are binary.</p>
+<p>Every curve is a real step of headroom's own runtime, run on a device without memory. PyTorch keeps other
+tensors for the same model and takes more. Sizes are binary.</p>
 <script id="data" type="application/json">@DATA@</script>
 <script>
 'use strict';

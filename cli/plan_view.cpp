@@ -28,15 +28,16 @@ std::string title(const PlanReport& report, const Terminal& terminal) {
                                 format_count(static_cast<std::uint64_t>(plan.parameters)),
                                 in_words(plan.config));
   if (report.is_fit && plan.fits) {
-    out += fmt::format("The largest batch that fits {}, of {} tried; one example more does not.\n",
+    out += fmt::format("The largest batch that fits {}, of {} tried; one example more takes {}.\n",
                        format_bytes(plan.limit_bytes.value_or(0)),
-                       report.tried);
+                       report.tried,
+                       format_bytes(report.next_reserved));
   }
-  if (report.is_auto) {
-    out += fmt::format("Checkpointing {} is the mildest that fits.\n",
-                       to_string(plan.config.checkpoint));
-  }
-  return out;
+  if (report.is_auto) out += checkpoint_line(plan.config.checkpoint, plan.fits);
+  return out + paragraph(
+                   "A step of headroom's own runtime, in C++. PyTorch keeps other tensors for the "
+                   "same model and takes more: record it there, and ask doctor or tune.",
+                   terminal);
 }
 
 std::string peaks(const train::Plan& plan, const Terminal& terminal) {
@@ -47,9 +48,11 @@ std::string peaks(const train::Plan& plan, const Terminal& terminal) {
                   report::styled(format_bytes(plan.peak_allocated), Tone::kStrong, terminal),
                   format_count(plan.peak_allocated),
                   when);
-  out += fmt::format("  peak reserved   {:>10}  {} bytes\n",
+  out += fmt::format("  peak reserved   {:>10}  {} bytes, {}\n",
                      format_bytes(plan.peak_reserved),
-                     format_count(plan.peak_reserved));
+                     format_count(plan.peak_reserved),
+                     plan.is_settled ? "however many steps"
+                                     : fmt::format("in {} steps; it may grow", plan.steps));
   if (plan.recompute_fraction > 0) {
     out += fmt::format("  computed twice  {:>9.0f}%  of the forward's arithmetic\n",
                        plan.recompute_fraction * 100);
@@ -135,26 +138,37 @@ std::string verdict(const train::Plan& plan, const Terminal& terminal) {
   return "\n" + report::styled("Does not fit " + limit + ".", Tone::kBad, terminal) + "\n";
 }
 
+std::string cards(const PlanReport& report, const Terminal& terminal) {
+  if (report.cards.empty()) return {};
+  report::Table table({{.title = "card"},
+                       {.title = "has", .align = Align::kRight},
+                       {.title = "batch", .align = Align::kRight},
+                       {.title = "takes", .align = Align::kRight},
+                       {.title = "fits"}});
+  for (const CardPlan& card : report.cards) {
+    table.add_row({card.name,
+                   format_bytes(card.size_bytes),
+                   std::to_string(card.batch),
+                   format_bytes(card.peak_reserved),
+                   card.fits ? "yes" : "no"});
+  }
+  return "\n" + table.render(terminal, kIndent);
+}
+
 std::string next_command(const PlanReport& report, const Context& context) {
   const train::Plan& plan = report.plan;
   if (!report.page.empty()) return fmt::format("Wrote {}; open it in a browser.\n", report.page);
+  const std::string typed = as_typed(plan.config) + report.options;
   if (!plan.fits && plan.config.checkpoint == train::CheckpointMode::kNone && !report.is_fit) {
-    train::StepConfig other = plan.config;
-    return context.next(fmt::format("plan {} --checkpoint auto --limit {}",
-                                    as_typed(other),
-                                    format_bytes(*plan.limit_bytes)),
-                        "with less memory");
+    return context.next("plan " + typed + " --checkpoint auto", "with less memory");
   }
   if (!plan.fits && !report.is_fit) {
-    return context.next(
-        fmt::format(
-            "plan {} --fit --limit {}", as_typed(plan.config), format_bytes(*plan.limit_bytes)),
-        "the largest batch");
+    return context.next("plan " + typed + " --fit", "the largest batch");
   }
   if (train::find_model(plan.config.model.name).is_small) {
-    return context.next("train " + as_typed(plan.config), "and see");
+    return context.next("train " + typed, "and see");
   }
-  return context.next("plan " + as_typed(plan.config) + " -o plan.html", "with sliders");
+  return context.next("plan " + typed + " -o plan.html", "with sliders");
 }
 
 }  // namespace
@@ -164,7 +178,7 @@ std::string draw_plan(const PlanReport& report, const Context& context) {
   const Terminal& out = context.out;
   return title(report, out) + "\n" + peaks(plan, out) + "\n" +
          draw_categories(plan.categories, out) + "\n" + curve(plan, out) + "\n" +
-         layers(plan, out) + "\n" + formulas(plan, out) + verdict(plan, out) +
+         layers(plan, out) + "\n" + formulas(plan, out) + cards(report, out) + verdict(plan, out) +
          fmt::format("\nPlanned in {}.\n", report::format_duration_ns(plan.seconds * 1e9)) +
          next_command(report, context);
 }

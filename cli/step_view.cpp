@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
 #include "headroom/report/bar.h"
 
 #include "cli/layout.h"
@@ -35,6 +37,11 @@ std::string draw_categories(const train::CategoryBytes& bytes, const report::Ter
     out += indent + line + "\n";
   }
   return out;
+}
+
+std::string checkpoint_line(train::CheckpointMode mode, bool fits) {
+  if (fits) return fmt::format("Checkpointing {} is the mildest that fits.\n", to_string(mode));
+  return fmt::format("No checkpointing fits; {} takes the least.\n", to_string(mode));
 }
 
 }  // namespace headroom::cli

@@ -1,11 +1,16 @@
 #include "cli/step_words.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/cards.h"
+
+#include "cli/trace_input.h"
 
 namespace headroom::cli {
 namespace {
@@ -79,6 +84,10 @@ void add_step_options(CLI::App& app, StepWords& words) {
   option("--prefetch", words.prefetch, "N", "batches on their way while a step runs");
   option("--seed", words.seed, "N", "of weights and examples");
   option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
+  app.add_option("--card", words.cards, "for a card: a size, or a name as h200, rtx4090")
+      ->type_name("CARD,...")
+      ->delimiter(',')
+      ->group(kStepGroup);
   option(
       "--policy", words.policy, "POLICY", "the allocator: paged (ours), pytorch or pytorch:CONF");
 }
@@ -115,11 +124,41 @@ train::StepConfig step_config(const StepWords& words) {
 train::PlanOptions plan_options(const StepWords& words) {
   train::PlanOptions options{.settings = settings_of(words.policy)};
   typed_right([&options] { return train::parse_settings(options.settings); });
+  const std::vector<NamedCard> cards = named_cards(words);
+  if (!cards.empty()) {  // what fits the smallest fits them all
+    options.limit_bytes = std::ranges::min(cards, {}, &NamedCard::size_bytes).size_bytes;
+  }
   if (words.limit.empty()) return options;
   const auto size = parse_bytes(words.limit);
   if (!size) throw UsageError(fmt::format("--limit: {}", size.error()));
-  options.limit_bytes = *size;
+  options.limit_bytes = std::min(*size, options.limit_bytes.value_or(UINT64_MAX));
   return options;
+}
+
+std::vector<NamedCard> named_cards(const StepWords& words) {
+  std::vector<NamedCard> out;
+  for (const std::string& text : words.cards) {
+    const auto size = replay::parse_card(text);
+    if (!size) {
+      throw UsageError(fmt::format(
+          "--card: '{}' is neither a size, such as 24GiB, nor one of {}", text, replay::card_names()));
+    }
+    out.push_back({.name = text, .size_bytes = *size});
+  }
+  return out;
+}
+
+std::string other_options(const StepWords& words) {
+  std::string out;
+  const auto add = [&out](const char* name, const std::string& value) {
+    if (!value.empty()) out += fmt::format(" {} {}", name, shell_word(value));
+  };
+  if (words.lr) add("--lr", fmt::format("{}", *words.lr));
+  if (words.seed != 0) add("--seed", std::to_string(words.seed));
+  add("--limit", words.limit);
+  add("--card", fmt::format("{}", fmt::join(words.cards, ",")));
+  if (words.policy != "paged") add("--policy", words.policy);
+  return out;
 }
 
 std::string as_typed(const train::StepConfig& config) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "headroom/train/plan.h"
 
@@ -27,6 +28,7 @@ struct StepWords {
   std::string checkpoint = "none";
   std::string limit{};
   std::string policy = "paged";
+  std::vector<std::string> cards{};
 };
 
 void add_step_options(CLI::App& app, StepWords& words);
@@ -37,8 +39,18 @@ void add_step_options(CLI::App& app, StepWords& words);
 // The limit, and the settings that `--policy` names.
 [[nodiscard]] train::PlanOptions plan_options(const StepWords& words);
 
+// The cards that were named, with their sizes. Throws UsageError.
+struct NamedCard {
+  std::string name{};
+  std::uint64_t size_bytes = 0;
+};
+[[nodiscard]] std::vector<NamedCard> named_cards(const StepWords& words);
+
 // `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.
 [[nodiscard]] std::string as_typed(const train::StepConfig& config);
+// What was typed and a config does not hold, for the command that is worth typing next:
+// ` --lr 0.1 --limit 24GiB --policy pytorch`.
+[[nodiscard]] std::string other_options(const StepWords& words);
 // "batch 8 in 2 micro-batches, adamw, f32, no checkpointing".
 [[nodiscard]] std::string in_words(const train::StepConfig& config);
 

@@ -24,9 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Peaks are those of the first steps: the same blocks come and go in all.
-constexpr std::int64_t kPlannedSteps = 3;
-
 struct TrainWords {
   StepWords step{};
   std::string device = "cpu";
@@ -72,12 +69,13 @@ std::string live_line(const train::StepRunner& runner,
 
 void run_steps(train::StepRunner& runner,
                const TrainWords& typed,
+               const train::PlanOptions& options,
                TrainReport& report,
                const Context& context) {
   for (std::int64_t i = 0; i < typed.steps; ++i) {
     const auto begin = Clock::now();
     const train::StepResult result =
-        typed.retries ? train::with_retry(runner, report.told) : runner.step();
+        typed.retries ? train::with_retry(runner, report.told, options) : runner.step();
     report.losses.push_back(result.loss);
     report.step_ms.push_back(
         std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
@@ -112,6 +110,7 @@ void read_peaks(const memory::Allocator& allocator,
 // Fills in the report; when memory runs out that is in it.
 void train_on(memory::Allocator& allocator,
               const TrainWords& typed,
+              const train::PlanOptions& options,
               const train::Plan& planned,
               TrainReport& report,
               const Context& context) {
@@ -124,11 +123,13 @@ void train_on(memory::Allocator& allocator,
       data = train::file_data(typed.data, train::check_model(report.config.model));
     }
     train::StepRunner runner(report.config, allocator, std::move(data));
-    run_steps(runner, typed, report, context);
+    run_steps(runner, typed, options, report, context);
     report.micro_batch = runner.micro_batch();
     report.account = allocator.account();
   } catch (const memory::OutOfMemory& error) {
-    report.shortage = error.what();
+    context.progress("planning what would fit");
+    report.remedies = train::planned_remedies(report.config, options);
+    report.shortage = train::report_text(error.report(), report.remedies);
   }
   context.progress("");
   read_peaks(allocator, planned, meter.get(), report);
@@ -146,23 +147,24 @@ ExitCode run_train(const TrainWords& typed, const Context& context) {
   }
   std::unique_ptr<device::Device> own;
   device::Device& device = find_train_device(typed.device, own);
-  if (is_auto_checkpoint(typed.step)) {
-    train::PlanOptions bounded = options;
-    if (!bounded.limit_bytes) bounded.limit_bytes = device.properties().total_bytes;
-    config.checkpoint = train::mildest_checkpoint(config, bounded);
-  }
-  options.steps = static_cast<int>(std::min(typed.steps, kPlannedSteps));
+  options.device = &device;
   options.has_formulas = false;
+  if (is_auto_checkpoint(typed.step)) {
+    config.checkpoint = train::mildest_checkpoint(config, options).mode;
+  }
   const train::Plan planned = train::plan(config, options);
   TrainReport report{.config = config,
                      .device = to_string(device.id()),
                      .parameters = planned.parameters,
                      .steps = typed.steps,
                      .is_auto = is_auto_checkpoint(typed.step),
-                     .limit_bytes = options.limit_bytes};
+                     .limit_bytes = options.limit_bytes,
+                     .is_planned_to_fit = planned.fits,
+                     .options = other_options(typed.step)};
+  if (typed.device != "cpu") report.options += " --device " + typed.device;
   const auto allocator = memory::make_allocator(device, train::parse_settings(options.settings));
   allocator->set_limit(options.limit_bytes);
-  train_on(*allocator, typed, planned, report, context);
+  train_on(*allocator, typed, options, planned, report, context);
   context.print(context.is_json ? train_json(report) : draw_train(report, context));
   return report.fits() ? ExitCode::kDone : ExitCode::kBadNews;
 }

@@ -7,6 +7,7 @@
 
 #include "headroom/memory/account.h"
 #include "headroom/train/plan.h"
+#include "headroom/train/remedies.h"
 
 #include "cli/command.h"
 #include "cli/spread.h"
@@ -31,6 +32,9 @@ struct TrainReport {
   std::optional<std::uint64_t> limit_bytes{};
   std::optional<memory::Account> account{};  // after the last step
   std::string shortage{};                    // the report, where memory ran out
+  std::vector<train::PlannedRemedy> remedies{};
+  bool is_planned_to_fit = true;
+  std::string options{};  // as typed, beside the step's: for the command worth typing next
   std::string record{};                      // the recording that was written
 
   [[nodiscard]] bool fits() const { return shortage.empty(); }

@@ -36,6 +36,12 @@ std::string train_json(const TrainReport& report) {
   json["micro_batch"] = report.micro_batch;
   json["retries"] = report.told;
   json["shortage"] = report.shortage;
+  json["remedies"] = Json::array();
+  for (const train::PlannedRemedy& remedy : report.remedies) {
+    json["remedies"].push_back({{"kind", to_string(remedy.kind)},
+                                {"option", remedy.option},
+                                {"peak_reserved", remedy.peak_reserved}});
+  }
   json["record"] = report.record;
   return json.dump(2) + "\n";
 }

@@ -79,20 +79,31 @@ std::string account(const memory::Account& account, const Terminal& terminal) {
   return "\n" + table.render(terminal, kIndent);
 }
 
-std::string last_line(const TrainReport& report, const Context& context) {
-  const std::string typed = as_typed(report.config);
-  if (!report.fits()) {
-    const std::string limit =
-        report.limit_bytes ? " --limit " + format_bytes(*report.limit_bytes) : "";
-    if (report.config.checkpoint == train::CheckpointMode::kNone && report.limit_bytes) {
-      return context.next("train " + typed + limit + " --checkpoint auto", "or --retry");
+// As it would be typed with the remedy instead of what it replaces.
+std::string with_remedy(const TrainReport& report, const train::PlannedRemedy& remedy) {
+  std::string options = report.options;
+  if (remedy.kind == train::PlannedRemedy::Kind::kLimit) {
+    if (const std::size_t at = options.find(" --limit "); at != std::string::npos) {
+      options.erase(at, options.find(' ', at + 9) - at);
     }
-    return context.next("plan " + typed + limit + " --fit", "the largest batch");
+    options += " " + remedy.option;
+  }
+  return as_typed(remedy.config) + options;
+}
+
+std::string last_line(const TrainReport& report, const Context& context) {
+  const std::string typed = as_typed(report.config) + report.options;
+  if (!report.fits()) {
+    if (report.remedies.empty()) {
+      return context.next("plan " + as_typed(report.config), "what it would take");
+    }
+    return context.next("train " + with_remedy(report, report.remedies.front()),
+                        "planned to fit; or --retry");
   }
   if (!report.record.empty()) {
     return context.next("info " + shell_word(report.record), "what was recorded");
   }
-  return context.next("plan " + typed + " -o plan.html", "the step as a page");
+  return context.next("plan " + as_typed(report.config) + " -o plan.html", "the step as a page");
 }
 
 }  // namespace
@@ -104,10 +115,7 @@ std::string draw_train(const TrainReport& report, const Context& context) {
                                  format_count(static_cast<std::uint64_t>(report.parameters)),
                                  report.device,
                                  in_words(report.config));
-  if (report.is_auto) {
-    text += fmt::format("Checkpointing {} is the mildest that fits.\n",
-                        to_string(report.config.checkpoint));
-  }
+  if (report.is_auto) text += checkpoint_line(report.config.checkpoint, report.is_planned_to_fit);
   for (const std::string& line : report.told) text += paragraph(line, out);
   text += "\n" + losses(report, out);
   if (!report.fits()) {

@@ -11,6 +11,7 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/out_of_memory.h"
+#include "headroom/train/remedies.h"
 #include "headroom/train/retry.h"
 
 namespace headroom::cli {
@@ -80,7 +81,8 @@ void play_failure(TrainingAct& act) {
   try {
     (void)runner.step();
   } catch (const memory::OutOfMemory& error) {
-    act.report = error.report().text;
+    act.report = train::report_text(
+        error.report(), train::planned_remedies(act.config, {.limit_bytes = kTrainingLimit}));
   }
   act.retried_loss = train::with_retry(runner, act.told).loss;
 }

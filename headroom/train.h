@@ -10,6 +10,7 @@
 #include "headroom/train/data.h"    // IWYU pragma: export
 #include "headroom/train/meter.h"   // IWYU pragma: export
 #include "headroom/train/models.h"  // IWYU pragma: export
-#include "headroom/train/plan.h"    // IWYU pragma: export
+#include "headroom/train/plan.h"      // IWYU pragma: export
+#include "headroom/train/remedies.h"  // IWYU pragma: export
 #include "headroom/train/retry.h"   // IWYU pragma: export
 #include "headroom/train/step.h"    // IWYU pragma: export

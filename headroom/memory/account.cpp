@@ -153,7 +153,7 @@ std::string asked_text(const Account& account) {
 }
 
 std::string_view effect(const Remedy& remedy) {
-  if (remedy.is_enough) return ", which would be enough";
+  if (remedy.is_enough) return ", enough for this request";
   return remedy.may_gain_more ? ", more where it empties a segment" : ", not enough alone";
 }
 
@@ -162,9 +162,11 @@ std::string explanation_text(const Explanation& explanation) {
   if (!explanation.summary.empty()) out += "\n" + wrapped("", explanation.summary);
   for (std::size_t i = 0; i < explanation.remedies.size(); ++i) {
     const Remedy& remedy = explanation.remedies[i];
-    out += wrapped(
-        "  " + std::to_string(i + 1) + ". ",
-        remedy.action + "; up to " + format_bytes(remedy.gain_bytes) + std::string(effect(remedy)));
+    const std::string gain =
+        remedy.is_proved
+            ? std::string()
+            : "; up to " + format_bytes(remedy.gain_bytes) + std::string(effect(remedy));
+    out += wrapped("  " + std::to_string(i + 1) + ". ", remedy.action + gain);
   }
   if (explanation.verdict != Verdict::kFits) out += "\nThe words: docs/guide/glossary.md\n";
   return out;

@@ -92,10 +92,11 @@ enum class Verdict : std::uint8_t {
 struct Remedy {
   std::string action;            // "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
   std::uint64_t gain_bytes = 0;  // what it would make usable for this request
-  bool is_enough = false;        // by itself
+  bool is_enough = false;        // for this request, by itself
   // Frees blocks in segments that are otherwise cached: where it empties one, all of that is
   // gained.
   bool may_gain_more = false;
+  bool is_proved = false;  // by a plan or a replay to the end; then no bytes are named
 };
 
 struct Explanation {

@@ -250,7 +250,7 @@ class Doctor {
            .remedy = remedy.action,
            .text = fmt::format("up to {}{}",
                                format_bytes(remedy.gain_bytes),
-                               remedy.is_enough ? ", which would be enough" : "")});
+                               remedy.is_enough ? ", enough for this request" : "")});
     }
     if (out_.proof && !is_proved) {
       out_.summary += "; no setting of the allocator makes it fit";

@@ -10,6 +10,7 @@ set(HEADROOM_TRAIN_SOURCES
   model_resnet.cpp
   models.cpp
   plan.cpp
+  remedies.cpp
   retry.cpp
   step.cpp)
 set(HEADROOM_TRAIN_HEADERS
@@ -18,5 +19,6 @@ set(HEADROOM_TRAIN_HEADERS
   meter.h
   models.h
   plan.h
+  remedies.h
   retry.h
   step.h)

@@ -29,6 +29,7 @@ void Meter::record(const memory::Event& event) noexcept {
              .change = changes_};
   }
   ++changes_;
+  print_.add(event.address).add(bytes).add(is_alloc ? 1 : 0);
   if (!keeps_log_) return;
   log_.push_back({.is_alloc = is_alloc,
                   .category = event.category,

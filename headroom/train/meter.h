@@ -8,8 +8,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "headroom/base/fingerprint.h"
 #include "headroom/memory/allocator.h"
 
 namespace headroom::train {
@@ -50,6 +52,10 @@ class Meter final : public memory::EventSink {
   [[nodiscard]] const Peak& peak() const noexcept { return peak_; }
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
   [[nodiscard]] const std::vector<Change>& log() const noexcept { return log_; }
+  // Of the changes since it was asked last: which, where and in which order.
+  [[nodiscard]] std::uint64_t take_fingerprint() noexcept {
+    return std::exchange(print_, Fingerprint()).value();
+  }
 
  private:
   memory::Allocator& allocator_;
@@ -59,6 +65,7 @@ class Meter final : public memory::EventSink {
   Peak peak_{};
   std::uint64_t changes_ = 0;
   std::vector<Change> log_{};
+  Fingerprint print_{};
 };
 
 }  // namespace headroom::train

@@ -33,15 +33,20 @@ bool is_adam(const StepConfig& config) {
   return config.optimizer == "adam" || config.optimizer == "adamw";
 }
 
+// With nothing in the way: what a run takes by itself.
+PlanOptions unbounded(PlanOptions options) {
+  options.limit_bytes.reset();
+  options.device = nullptr;
+  return options;
+}
+
 // What the books say, from what a step without checkpointing keeps.
 std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
   StepConfig plain_config = plan.config;
   plain_config.checkpoint = CheckpointMode::kNone;
-  PlanOptions free = options;
-  free.limit_bytes.reset();
   const Plan plain = plan.config.checkpoint == CheckpointMode::kNone
                          ? plan
-                         : internal::full_run(plain_config, free);
+                         : internal::full_run(plain_config, unbounded(options));
   const CategoryBytes kept = internal::at_end_of_forward(plain);
   const auto weights = static_cast<double>(of(kept, memory::Category::kParameter));
   const auto state = static_cast<double>(of(kept, memory::Category::kOptimizerState));
@@ -79,19 +84,55 @@ std::uint64_t required_limit(const PlanOptions& options) {
   throw InvalidArgument("fit: a limit is needed, such as 24GiB");
 }
 
-// Whether a batch fits, without all that a plan tells.
-bool is_possible(StepConfig config, std::int64_t batch, const PlanOptions& options) {
+internal::RunNumbers free_run(StepConfig config, std::int64_t batch, const PlanOptions& options) {
   config.batch = batch;
-  return internal::quick_run(config, options).shortage.empty();
+  return internal::quick_run(config, unbounded(options));
+}
+
+// A run that took so much by itself decides the same way when it may take no more; but that is seen
+// to, not believed.
+std::uint64_t proved_limit(const StepConfig& config, PlanOptions options, std::uint64_t from) {
+  for (std::uint64_t limit = from;; limit += std::max(from / 256, std::uint64_t{2_MiB})) {
+    options.limit_bytes = limit;
+    if (internal::quick_run(config, options).shortage.empty()) return limit;
+  }
+}
+
+Plan free_plan(const StepConfig& config, const PlanOptions& options) {
+  const PlanOptions free = unbounded(options);
+  try {
+    Plan out = internal::full_run(config, free);
+    out.peak_reserved = proved_limit(config, free, out.peak_reserved);
+    return out;
+  } catch (const memory::OutOfMemory& error) {
+    throw Error(std::string("plan: a device of 1PiB is too small for this, or planning failed: ") +
+                error.what());
+  }
+}
+
+Plan bounded_plan(const StepConfig& config, const PlanOptions& options) {
+  try {
+    return internal::full_run(config, options);
+  } catch (const memory::OutOfMemory& error) {
+    Plan out = free_plan(config, options);
+    out.fits = false;
+    out.shortage = error.what();
+    return out;
+  }
 }
 
 }  // namespace
 
-std::unique_ptr<device::Device> make_plan_device() {
-  // No card is larger; a limit says what may be taken.
-  constexpr std::uint64_t kPlanCapacity = 16_TiB;
+std::unique_ptr<device::Device> make_plan_device(const device::Device* stands_for) {
   device::BackendProfile profile = device::cpu_profile();
-  profile.max_reservation_bytes = 7 * kPlanCapacity;  // addresses cost nothing here
+  if (stands_for != nullptr && stands_for->id().kind == device::DeviceKind::kCpu) {
+    profile.granularity_bytes = stands_for->properties().granularity_bytes;
+    return device::MetaDevice::create(
+        {.capacity_bytes = stands_for->properties().total_bytes, .profile = profile});
+  }
+  constexpr std::uint64_t kPlanCapacity = 1024_TiB;
+  profile.max_reservation_bytes = 7 * kPlanCapacity;  // addresses cost nothing here,
+  profile.max_mappings = device::cuda_profile().max_mappings;  // nor do mappings
   return device::MetaDevice::create({.capacity_bytes = kPlanCapacity, .profile = profile});
 }
 
@@ -103,17 +144,9 @@ memory::AllocatorChoice parse_settings(const std::string& settings) {
 
 Plan plan(const StepConfig& config, const PlanOptions& options) {
   const auto begin = Clock::now();
-  PlanOptions free = options;
-  free.limit_bytes.reset();
-  Plan out = internal::full_run(config, free);
+  const bool is_bounded = options.limit_bytes || options.device != nullptr;
+  Plan out = is_bounded ? bounded_plan(config, options) : free_plan(config, options);
   out.limit_bytes = options.limit_bytes;
-  if (options.limit_bytes && out.peak_reserved > *options.limit_bytes) {
-    // Cached memory that is given back under the limit may be enough.
-    const internal::RunNumbers numbers = internal::quick_run(config, options);
-    out.fits = numbers.shortage.empty();
-    out.shortage = numbers.shortage;
-    if (out.fits) out = internal::full_run(config, options);
-  }
   if (options.has_formulas) out.formulas = formulas_of(out, options);
   out.seconds = seconds_since(begin);
   return out;
@@ -121,36 +154,53 @@ Plan plan(const StepConfig& config, const PlanOptions& options) {
 
 Fit fit(const StepConfig& config, const PlanOptions& options) {
   const auto begin = Clock::now();
-  (void)required_limit(options);
+  const std::uint64_t limit = required_limit(options);
   constexpr std::int64_t kMostExamples = std::int64_t{1} << 40U;
+  const std::int64_t least = std::max<std::int64_t>(config.accumulate, 1);
   Fit out;
-  std::int64_t low = 0;  // fits, or nothing does
-  std::int64_t high = std::max<std::int64_t>(config.accumulate, 1);
-  while (high < kMostExamples) {
+  const auto is_within = [&](std::int64_t batch) {
     ++out.tried;
-    if (!is_possible(config, high, options)) break;
+    const internal::RunNumbers numbers = free_run(config, batch, options);
+    if (numbers.shortage.empty() && numbers.peak_reserved <= limit) return true;
+    out.next_reserved = numbers.peak_reserved;
+    return false;
+  };
+  std::int64_t low = 0;  // fits, or nothing does
+  std::int64_t high = least;
+  while (high < kMostExamples && is_within(high)) {
     low = high;
     high *= 2;
   }
   while (low > 0 && high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
-    ++out.tried;
-    (is_possible(config, middle, options) ? low : high) = middle;
+    (is_within(middle) ? low : high) = middle;
   }
   StepConfig found = config;
-  found.batch = std::max<std::int64_t>(low, std::max<std::int64_t>(config.accumulate, 1));
+  found.batch = std::max(low, least);
   out.plan = plan(found, options);
+  while (!out.plan.fits && found.batch > least) {  // seen to, not believed
+    out.next_reserved = out.plan.peak_reserved;
+    --found.batch;
+    out.plan = plan(found, options);
+  }
   out.seconds = seconds_since(begin);
   return out;
 }
 
-CheckpointMode mildest_checkpoint(const StepConfig& config, const PlanOptions& options) {
+CheckpointChoice mildest_checkpoint(const StepConfig& config, const PlanOptions& options) {
+  CheckpointChoice least{.peak_reserved = UINT64_MAX};
   StepConfig tried = config;
-  for (const CheckpointMode mode : {CheckpointMode::kNone, CheckpointMode::kSqrt}) {
+  for (const CheckpointMode mode :
+       {CheckpointMode::kNone, CheckpointMode::kSqrt, CheckpointMode::kAll}) {
     tried.checkpoint = mode;
-    if (internal::quick_run(tried, options).shortage.empty()) return mode;
+    const internal::RunNumbers bounded = internal::quick_run(tried, options);
+    if (bounded.shortage.empty()) {
+      return {.mode = mode, .fits = true, .peak_reserved = bounded.peak_reserved};
+    }
+    const std::uint64_t peak = internal::quick_run(tried, unbounded(options)).peak_reserved;
+    if (peak < least.peak_reserved) least = {.mode = mode, .peak_reserved = peak};
   }
-  return CheckpointMode::kAll;
+  return least;
 }
 
 }  // namespace headroom::train

@@ -1,5 +1,6 @@
-// Plans: a training step's memory before the run, exact because it is the step itself on a device
-// without memory.
+// Plans: the memory of a training run before the run, exact because it is the run itself on a
+// device without memory: step after step until the allocator is in a state that it was in before,
+// from which on everything repeats itself. So a plan holds for any number of steps.
 //
 // Exact for a run that something watches: a Meter, a recording. Without one the threads' magazines
 // keep some small blocks back (256 KiB), which may take a slab page of 2 MiB more.
@@ -22,10 +23,14 @@
 
 namespace headroom::train {
 
+// How many steps are planned where nothing repeats itself before: then a plan holds for so many.
+inline constexpr int kMostPlannedSteps = 256;
+
 struct PlanOptions {
   std::optional<std::uint64_t> limit_bytes{};  // of what the allocator may reserve
   std::string settings{};  // of the allocator, by memory/allocator_choice.h; empty is the default
-  int steps = 2;           // the first makes the optimiser's state: the second is what goes on
+  // Where the run will be: a plan keeps to its capacity. Without one there is room for anything.
+  const device::Device* device = nullptr;
   bool has_formulas = true;
 };
 
@@ -53,7 +58,9 @@ struct Plan {
   StepConfig config{};  // with the defaults filled in
   std::int64_t parameters = 0;
   std::uint64_t peak_allocated = 0;
-  std::uint64_t peak_reserved = 0;
+  std::uint64_t peak_reserved = 0;        // of the whole run, however many steps it has
+  int steps = 0;                          // that were planned
+  bool is_settled = true;                 // everything repeats itself from there on
   CategoryBytes categories{};             // at the peak; they add up to peak_allocated
   std::string peak_phase{};               // "backward"
   std::string peak_layer{};               // "h.11"; empty outside of the blocks
@@ -70,25 +77,38 @@ struct Plan {
   double seconds = 0;      // that the plan took
 };
 
-// Throws InvalidArgument as StepRunner does, and for settings that cannot be read.
+// Under a limit the run is planned under that limit: `fits` says whether it reaches its end, and
+// where it does the peaks are its own. Where it does not, they are those of a run that is free to
+// take what it needs. Throws InvalidArgument as StepRunner does, and for settings that cannot be
+// read; Error where planning itself fails.
 [[nodiscard]] Plan plan(const StepConfig& config, const PlanOptions& options = {});
 
 struct Fit {
   Plan plan{};  // of the largest batch that fits; with `fits` false, of a batch of 1
+  std::uint64_t next_reserved = 0;  // what one example more would take
   int tried = 0;
   double seconds = 0;
 };
 
-// The largest batch under options.limit_bytes, which must be there. What was found was run; one
-// example more was run too, and does not fit.
+// The largest batch whose planned peak is at most options.limit_bytes, which must be there: so it
+// never has to give cached memory back. One example more takes more than the limit.
 [[nodiscard]] Fit fit(const StepConfig& config, const PlanOptions& options);
 
-// The mildest of none, sqrt and all that fits options.limit_bytes; all when none does.
-[[nodiscard]] CheckpointMode mildest_checkpoint(const StepConfig& config,
-                                                const PlanOptions& options);
+struct CheckpointChoice {
+  CheckpointMode mode = CheckpointMode::kNone;
+  bool fits = false;
+  std::uint64_t peak_reserved = 0;
+};
 
-// What plans run on: a device without memory, with addresses for any model.
-[[nodiscard]] std::unique_ptr<device::Device> make_plan_device();
+// The mildest of none, sqrt and all that fits options.limit_bytes; where none does, the one that
+// takes the least.
+[[nodiscard]] CheckpointChoice mildest_checkpoint(const StepConfig& config,
+                                                  const PlanOptions& options);
+
+// What plans run on: a device without memory. It has the capacity and the bounds of the device that
+// it stands for, or without one, room for any model.
+[[nodiscard]] std::unique_ptr<device::Device> make_plan_device(
+    const device::Device* stands_for = nullptr);
 
 // The allocator that settings name. Throws InvalidArgument.
 [[nodiscard]] memory::AllocatorChoice parse_settings(const std::string& settings);

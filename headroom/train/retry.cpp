@@ -4,6 +4,8 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/memory/out_of_memory.h"
+#include "headroom/train/internal/planned_run.h"
+#include "headroom/train/remedies.h"
 
 namespace headroom::train {
 namespace {
@@ -13,27 +15,54 @@ std::string shortage_line(const StepRunner& runner, const memory::OutOfMemory& e
          format_bytes(error.report().account.asked_bytes) + " more were asked for";
 }
 
+StepConfig as_it_runs(const StepRunner& runner) {
+  StepConfig config = runner.config();
+  config.accumulate = (config.batch + runner.micro_batch() - 1) / runner.micro_batch();
+  return config;
+}
+
+// Under the runner's own limit, whatever the options say.
+PlanOptions bounded_as(const StepRunner& runner, PlanOptions options) {
+  const memory::Allocator& allocator = runner.allocator();
+  options.limit_bytes = allocator.limit();
+  options.device = &allocator.device();
+  if (options.settings.empty() && allocator.policy() != "paged") {
+    options.settings = "backend:native";
+  }
+  return options;
+}
+
 // The next thing to try; nothing when there is none.
-std::optional<std::string> make_room(StepRunner& runner, bool was_trimmed) {
+std::optional<std::string> make_room(StepRunner& runner,
+                                     const PlanOptions& options,
+                                     bool was_trimmed) {
   const std::uint64_t freed = runner.allocator().empty_cache();
-  if (freed > 0 && !was_trimmed) return "gave " + format_bytes(freed) + " of cache back";
+  const StepConfig config = as_it_runs(runner);
+  const bool may_fit = internal::quick_run(config, options).shortage.empty();
+  if (freed > 0 && !was_trimmed && may_fit) return "gave " + format_bytes(freed) + " of cache back";
   const std::int64_t micro = runner.micro_batch();
   if (micro == 1) return std::nullopt;
-  runner.set_micro_batch((micro + 1) / 2);
+  const std::optional<StepConfig> smaller = smaller_pieces(config, options);
+  const std::int64_t pieces = smaller ? smaller->accumulate : config.batch;
+  runner.set_micro_batch((config.batch + pieces - 1) / pieces);
   return "micro-batch " + std::to_string(micro) + " -> " + std::to_string(runner.micro_batch()) +
-         ", accumulated to the same batch of " + std::to_string(runner.config().batch);
+         (smaller ? ", planned to fit," : ", the smallest,") + " accumulated to the same batch of " +
+         std::to_string(config.batch);
 }
 
 }  // namespace
 
-StepResult with_retry(StepRunner& runner, std::vector<std::string>& told) {
+StepResult with_retry(StepRunner& runner,
+                      std::vector<std::string>& told,
+                      const PlanOptions& options) {
   for (bool was_trimmed = false;; was_trimmed = true) {
     try {
       return runner.step();
     } catch (const memory::OutOfMemory& error) {
       if (runner.failed_in_update()) throw;  // activations are gone by then: less cannot help
       std::string line = shortage_line(runner, error);
-      const std::optional<std::string> tried = make_room(runner, was_trimmed);
+      const std::optional<std::string> tried =
+          make_room(runner, bounded_as(runner, options), was_trimmed);
       if (!tried) throw;
       told.push_back(std::move(line));
       told.push_back(*tried);

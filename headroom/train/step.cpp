@@ -215,6 +215,8 @@ StepResult StepRunner::step() {
   result.is_skipped = !update();
   failed_in_update_ = false;
   ++steps_;
+  batch_ = {};  // not held over the end: steps end with the same blocks in use
+  allocator_.mark_step();
   return result;
 }
 

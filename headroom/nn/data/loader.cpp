@@ -70,6 +70,12 @@ class EpochRun {
   EpochRun(const EpochRun&) = delete;
   EpochRun& operator=(const EpochRun&) = delete;
 
+  void start() {
+    const memory::PhaseScope phase(memory::Phase::kDataLoading);
+    const GradModeScope no_grad(false);
+    if (looks_ahead_ && !ahead_ && taken_ < plan_.batches) ahead_ = fetch_or_keep(taken_);
+  }
+
   std::optional<Batch> next() {
     const memory::PhaseScope phase(memory::Phase::kDataLoading);
     const GradModeScope no_grad(false);
@@ -175,6 +181,8 @@ DataLoader::Epoch::Epoch(const DataLoader& loader, std::int64_t number)
     : run_(std::make_unique<internal::EpochRun>(loader, number)) {}
 DataLoader::Epoch::~Epoch() = default;
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
+
+void DataLoader::Epoch::start() { run_->start(); }
 
 std::optional<Batch> DataLoader::Epoch::next() { return run_->next(); }
 

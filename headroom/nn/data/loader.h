@@ -78,6 +78,8 @@ class DataLoader::Epoch {
   Epoch(Epoch&&) noexcept;
   Epoch& operator=(Epoch&&) = delete;
 
+  // Loads the first batch ahead, as next() does with the one after it; nothing without prefetch.
+  void start();
   // The next batch; nothing at the end. Throws what a worker threw while it made this batch, after
   // which nothing follows.
   [[nodiscard]] std::optional<Batch> next();

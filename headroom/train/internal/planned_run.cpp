@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "headroom/base/error.h"
 #include "headroom/memory/out_of_memory.h"
@@ -14,13 +15,33 @@ namespace {
 
 struct MetaWorld {
   explicit MetaWorld(const PlanOptions& options)
-      : device(make_plan_device()),
+      : device(make_plan_device(options.device)),
         allocator(memory::make_allocator(*device, parse_settings(options.settings))) {
     allocator->set_limit(options.limit_bytes);
   }
 
   std::unique_ptr<device::Device> device;
   std::unique_ptr<memory::Allocator> allocator;
+};
+
+// Whether a run will go on as it has: after a step that ends in a state in which an earlier one
+// ended, with the same allocations at the same addresses, everything happens again.
+class Settling {
+ public:
+  Settling(const memory::Allocator& allocator, Meter& meter)
+      : allocator_(allocator), meter_(meter) {}
+
+  // After each step.
+  [[nodiscard]] bool has_repeated() {
+    Fingerprint print;
+    print.add(allocator_.fingerprint()).add(meter_.take_fingerprint());
+    return !seen_.insert(print.value()).second;
+  }
+
+ private:
+  const memory::Allocator& allocator_;
+  Meter& meter_;
+  std::unordered_set<std::uint64_t> seen_{};
 };
 
 // Which change of the memory came in which phase.
@@ -163,11 +184,16 @@ void keep_phases(const std::vector<PhaseSpan>& spans, std::size_t begin, Plan& p
 
 RunNumbers quick_run(const StepConfig& config, const PlanOptions& options) {
   MetaWorld world(options);
-  const Meter meter(*world.allocator);  // what is watched keeps no small blocks back by the thread
+  Meter meter(*world.allocator);  // what is watched keeps no small blocks back by the thread
+  Settling settling(*world.allocator, meter);
   RunNumbers out;
   try {
     StepRunner runner(config, *world.allocator);
-    for (int i = 0; i < options.steps; ++i) (void)runner.step();
+    while (!out.is_settled && out.steps < kMostPlannedSteps) {
+      (void)runner.step();
+      ++out.steps;
+      out.is_settled = settling.has_repeated();
+    }
   } catch (const memory::OutOfMemory& error) {
     out.shortage = error.what();
   }
@@ -181,19 +207,26 @@ Plan full_run(const StepConfig& config, const PlanOptions& options) {
   MetaWorld world(options);
   CountingTape tape;
   Meter meter(*world.allocator, true);
+  Settling settling(*world.allocator, meter);
   const PhaseLog phases(meter);
   StepRunner runner(config, *world.allocator);
   std::size_t begin = 0;
-  for (int i = 0; i < options.steps; ++i) {
+  int steps = 0;
+  bool is_settled = false;
+  while (!is_settled && steps < kMostPlannedSteps) {
     begin = meter.log().size();
     tape.reset();
     (void)runner.step();
+    ++steps;
+    is_settled = settling.has_repeated();
   }
   const memory::Statistics statistics = world.allocator->statistics();
   Plan out{.config = runner.config(),
            .parameters = runner.model().num_parameters(),
            .peak_allocated = static_cast<std::uint64_t>(statistics.allocated_bytes.all.peak),
            .peak_reserved = static_cast<std::uint64_t>(statistics.reserved_bytes.all.peak),
+           .steps = steps,
+           .is_settled = is_settled,
            .categories = meter.peak().categories,
            .boundaries = runner.boundary_bytes(),
            .recompute_fraction = tape.recompute_fraction(),

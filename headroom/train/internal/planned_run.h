@@ -11,10 +11,12 @@ namespace headroom::train::internal {
 struct RunNumbers {
   std::uint64_t peak_allocated = 0;
   std::uint64_t peak_reserved = 0;
+  int steps = 0;
+  bool is_settled = false;
   std::string shortage{};  // empty where it fits
 };
 
-// As many steps as the options say, with nothing looked at but the peaks: for searches.
+// Steps until everything repeats itself, with nothing looked at but the peaks: for searches.
 [[nodiscard]] RunNumbers quick_run(const StepConfig& config, const PlanOptions& options);
 
 // The same, with everything but formulas and `fits` filled in. The limit is kept; running out of

@@ -69,16 +69,21 @@ StepData::StepData(std::unique_ptr<nn::Dataset> dataset,
                .drop_last = true,
                .place = allocator}) {}
 
-// At the batch that is next: a new epoch, or one that failed.
+// At the batch that is next: of the first epoch, or of one that failed.
 void StepData::open_epoch() {
-  if (taken_ == loader_.batches()) {
-    epoch_.reset();
-    taken_ = 0;
-    ++number_;
-  }
   if (epoch_) return;
   epoch_.emplace(loader_, number_);
   for (std::int64_t i = 0; i < taken_; ++i) (void)epoch_->next();
+}
+
+// The next epoch begins while the last batch of this one is in use, as batches follow one another
+// within: where an epoch ends makes no difference to what is allocated when.
+void StepData::follow_on() {
+  if (taken_ < loader_.batches()) return;
+  taken_ = 0;
+  ++number_;
+  epoch_.emplace(loader_, number_);
+  epoch_->start();
 }
 
 nn::Batch StepData::next() {
@@ -86,6 +91,7 @@ nn::Batch StepData::next() {
     open_epoch();
     nn::Batch out = *epoch_->next();
     ++taken_;
+    follow_on();
     return out;
   } catch (...) {
     epoch_.reset();

@@ -28,6 +28,7 @@ class StepData {
 
  private:
   void open_epoch();
+  void follow_on();
 
   std::unique_ptr<nn::Dataset> dataset_;
   nn::DataLoader loader_;
