@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "headroom/base/result.h"
 
@@ -16,6 +17,9 @@ struct FormatError {
 
 // "at byte 1,234: opcode GLOBAL would import ...".
 [[nodiscard]] std::string to_string(const FormatError& error);
+
+// The beginning of a text out of a file, short enough for a message: a name may be of any length.
+[[nodiscard]] std::string excerpt(std::string_view text);
 
 template <class T>
 using FormatResult = Result<T, FormatError>;

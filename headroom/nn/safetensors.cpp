@@ -109,9 +109,9 @@ class Reader {
     for (std::uint64_t i = 0; i < entry.size_bytes; ++i) {
       if (bytes[i] > 1) {
         fail(path_,
-             to_string(FormatError{
-                 .message = "\"" + entry.name + "\" has a BOOL of " + std::to_string(bytes[i]),
-                 .offset = entry.offset + i}));
+             to_string(FormatError{.message = "\"" + excerpt(entry.name) + "\" has a BOOL of " +
+                                              std::to_string(bytes[i]),
+                                   .offset = entry.offset + i}));
       }
     }
   }

@@ -129,6 +129,19 @@ TEST_F(TraceFiles, DoNotUnpackWithoutEnd) {
               HasSubstr("is it a recording?"));
 }
 
+// Frames that claim to be of 2^63 bytes, or to look back as far as 2^41.
+TEST_F(TraceFiles, DoNotBelieveWhatAFrameSaysOfItself) {
+  const std::string magic = "\x28\xb5\x2f\xfd";
+  const std::string last_block("\x01\0\0", 3);
+  const std::string huge = magic + "\xe0" + std::string(7, '\0') + "\x80" + last_block;
+  EXPECT_THAT(error_reading(huge), HasSubstr("a window of more than 128MiB"));
+  EXPECT_THAT(error_reading(magic + std::string("\0\xf8", 2) + last_block),
+              HasSubstr("a window of more than 128MiB"));
+  std::string frames;  // that hold nothing
+  for (int i = 0; i < 100'000; ++i) frames += magic + std::string("\x20\0", 2) + last_block;
+  EXPECT_THAT(error_reading(frames), HasSubstr("it is empty"));
+}
+
 TEST_F(TraceFiles, AreNotOverwrittenUnasked) {
   const std::string there = put("a.pickle", "precious");
   const auto refused = write_trace(sample(), there);

@@ -225,6 +225,13 @@ TEST(HostilePickle, SaysWhichFieldIsWrong) {
               HasSubstr("segments: expected a list, found NoneType"));
 }
 
+TEST(HostilePickle, SaysALongNameInShort) {
+  const std::string name = "X" + little_endian(5'000'000, 4) + std::string(5'000'000, 'z');
+  const std::string said = error_of(with_settings("}(" + name + "N" + name + "Nu"));
+  EXPECT_THAT(said, HasSubstr("zzz...' comes twice"));
+  EXPECT_LT(said.size(), 300U);
+}
+
 TEST(HostilePickle, SaysWhenItIsNoSnapshot) {
   EXPECT_THAT(error_of(pickle("K\x01")),
               HasSubstr("a value of type int, and a memory snapshot is a"));

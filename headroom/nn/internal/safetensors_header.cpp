@@ -35,6 +35,8 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 
+std::string quoted(std::string_view name) { return "\"" + excerpt(name) + "\""; }
+
 // Leaves the parser from any depth; parse_safetensors_header turns it into its result.
 struct Refusal {
   FormatError error;
@@ -100,7 +102,7 @@ class HeaderParser {
       skip_space();
       const std::uint64_t at = at_;
       std::string key = read_string();
-      if (!seen.insert(key).second) fail_at(at, "\"" + key + "\" comes twice");
+      if (!seen.insert(key).second) fail_at(at, quoted(key) + " comes twice");
       expect(':');
       f(key, at);
     } while (take(','));
@@ -223,7 +225,7 @@ class HeaderParser {
     std::set<std::string> missing{"dtype", "shape", "data_offsets"};
     for_each_key([&](const std::string& key, std::uint64_t key_at) {
       if (missing.erase(key) == 0) {
-        fail_at(key_at, "\"" + name + "\" has \"" + key + "\", which the format does not");
+        fail_at(key_at, quoted(name) + " has " + quoted(key) + ", which the format does not");
       }
       skip_space();
       if (key == "dtype") {
@@ -234,7 +236,7 @@ class HeaderParser {
         read_offsets(placed.entry);
       }
     });
-    if (!missing.empty()) fail_at(at, "\"" + name + "\" has no \"" + *missing.begin() + "\"");
+    if (!missing.empty()) fail_at(at, quoted(name) + " has no " + quoted(*missing.begin()));
     check_size(placed);
     placed_.push_back(std::move(placed));
   }
@@ -244,7 +246,7 @@ class HeaderParser {
     const std::string name = read_string();
     const std::optional<DType> dtype = dtype_of(name);
     if (!dtype)
-      fail_at(at, "\"" + entry.name + "\" is of type \"" + name + "\", which is not read");
+      fail_at(at, quoted(entry.name) + " is of type " + quoted(name) + ", which is not read");
     entry.dtype = *dtype;
   }
 
@@ -253,7 +255,7 @@ class HeaderParser {
     const std::vector<std::int64_t> sizes = read_counts();
     if (sizes.size() > static_cast<std::size_t>(kMaxDims)) {
       fail_at(at,
-              "\"" + entry.name + "\" has " + std::to_string(sizes.size()) + " dimensions; " +
+              quoted(entry.name) + " has " + std::to_string(sizes.size()) + " dimensions; " +
                   std::to_string(kMaxDims) + " are the most");
     }
     entry.shape = Shape(sizes);
@@ -263,13 +265,13 @@ class HeaderParser {
     const std::uint64_t at = at_;
     const std::vector<std::int64_t> offsets = read_counts();
     if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-      fail_at(at, "\"" + entry.name + "\" has data_offsets that are no range");
+      fail_at(at, quoted(entry.name) + " has data_offsets that are no range");
     }
     entry.offset = static_cast<std::uint64_t>(offsets[0]);
     entry.size_bytes = static_cast<std::uint64_t>(offsets[1] - offsets[0]);
     if (entry.offset + entry.size_bytes > data_bytes_) {
       fail_at(at,
-              "\"" + entry.name + "\" ends at " + std::to_string(offsets[1]) + " of " +
+              quoted(entry.name) + " ends at " + std::to_string(offsets[1]) + " of " +
                   std::to_string(data_bytes_) + " bytes of data");
     }
   }
@@ -284,7 +286,7 @@ class HeaderParser {
     if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) bytes = 0;
     if (bytes == entry.size_bytes) return;
     fail_at(placed.at,
-            "\"" + entry.name + "\" of " + std::string(format_name(entry.dtype)) +
+            quoted(entry.name) + " of " + std::string(format_name(entry.dtype)) +
                 to_string(entry.shape) + " has " + std::to_string(entry.size_bytes) +
                 " bytes of data");
   }
@@ -301,7 +303,7 @@ class HeaderParser {
       if (entry.offset != end) {
         fail_at(
             placed.at,
-            "\"" + entry.name + "\" starts at " + std::to_string(entry.offset) + " of the data, " +
+            quoted(entry.name) + " starts at " + std::to_string(entry.offset) + " of the data, " +
                 (entry.offset < end ? "inside the one before" : "past the end of the one before") +
                 " at " + std::to_string(end));
       }

@@ -1,5 +1,7 @@
 #include "headroom/trace/internal/path.h"
 
+#include "headroom/base/format_error.h"
+
 namespace headroom::trace::internal {
 
 std::string Path::text() const {
@@ -7,7 +9,7 @@ std::string Path::text() const {
   std::string out = parent_->text();
   if (name_.data() == nullptr) return out + "[" + std::to_string(index_) + "]";
   if (!out.empty()) out += '.';
-  return out += name_;
+  return out += excerpt(name_);
 }
 
 }  // namespace headroom::trace::internal

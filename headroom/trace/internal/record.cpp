@@ -45,7 +45,7 @@ BigVector<std::string_view> checked_keys(const PickleData& data,
   std::ranges::sort(sorted);
   const auto twin = std::ranges::adjacent_find(sorted);
   if (twin != sorted.end()) {
-    fail(with_path(path, "the key '" + std::string(*twin) + "' comes twice"), offset);
+    fail(with_path(path, "the key '" + excerpt(*twin) + "' comes twice"), offset);
   }
   return texts;
 }

@@ -71,7 +71,7 @@ Annotation EntryReader::read_annotation(Ref dict, const Path& path) {
   budget_.take(kAnnotationCost);
   const std::string_view stage = data_.text(record.text(kStage));
   if (stage != "START" && stage != "END") {
-    record.fail_field(kStage, "expected START or END, found '" + std::string(stage) + "'");
+    record.fail_field(kStage, "expected START or END, found '" + excerpt(stage) + "'");
   }
   return {.name = tables_.string(record.text(kName)),
           .is_start = stage == "START",

@@ -63,7 +63,7 @@ BlockState state_of(std::string_view name, const Record& record) {
   for (const auto& [text, state] : kStates) {
     if (text == name) return state;
   }
-  record.fail_field(kState, "expected the state of a block, found '" + std::string(name) + "'");
+  record.fail_field(kState, "expected the state of a block, found '" + excerpt(name) + "'");
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ Segment SegmentReader::read(Ref dict, const Path& path, bool is_host) {
   budget_.take(kSegmentCost);
   const std::string_view type = data_.text(record.text(kType));
   if (type != "small" && type != "large") {
-    record.fail_field(kType, "expected small or large, found '" + std::string(type) + "'");
+    record.fail_field(kType, "expected small or large, found '" + excerpt(type) + "'");
   }
   Segment out{.device = record.number(kDevice),
               .is_host = is_host,

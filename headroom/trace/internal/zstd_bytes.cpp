@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "headroom/trace/internal/failure.h"
 
@@ -49,6 +50,12 @@ Buffer unpack_zstd(std::span<const std::byte> packed,
     ZSTD_outBuffer to{room.data(), room.size(), 0};
     const std::size_t before = in.pos;
     left = ZSTD_decompressStream(stream.get(), &to, &in);
+    if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge) {
+      fail(
+          "it was packed with a window of more than 128MiB: unpack it first, with zstd -d "
+          "--long=31",
+          in.pos);
+    }
     if (ZSTD_isError(left) != 0) {
       fail(std::string("the zstd data is damaged: ") + ZSTD_getErrorName(left), in.pos);
     }
