@@ -260,6 +260,12 @@ TEST(DataLoader, SaysHowManyWorkersCouldBeStartedAndEndsThem) {
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCanRefuseThreads = false;
+#else
+constexpr bool kCanRefuseThreads = true;
+#endif
+
 // Stacks that no address space has room for: no thread can be started at all.
 class NoThreads {
  public:
@@ -283,6 +289,7 @@ class NoThreads {
 };
 
 TEST(DataLoader, ThrowsWhenTheSystemGivesNoThread) {
+  if (!kCanRefuseThreads) GTEST_SKIP() << "a sanitizer starts threads its own way";
   const Numbers data(100);
   const World world;
   const nn::DataLoader loader(
@@ -297,6 +304,7 @@ TEST(DataLoader, ThrowsWhenTheSystemGivesNoThread) {
 }
 
 TEST(ThreadPool, ComputesWithTheThreadsThereAre) {
+  if (!kCanRefuseThreads) GTEST_SKIP() << "a sanitizer starts threads its own way";
   std::atomic<int> done = 0;
   const auto count = [](void* context, std::int64_t) {
     ++*static_cast<std::atomic<int>*>(context);

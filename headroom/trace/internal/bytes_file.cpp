@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kStartBytes = 4_KiB;
 constexpr std::size_t kPieceBytes = 1_MiB;
+constexpr std::uint64_t kMostRoom = 1_GiB;
 
 }  // namespace
 
@@ -24,17 +25,20 @@ void refuse_what_is_no_recording(std::span<const std::byte> start) {
 Buffer read_whole(const std::string& path) {
   InputFile file(path);
   Buffer out;
-  // The whole file at once where it is known, and one more, to see the end without growing.
-  const std::size_t said = file.size_bytes() + 1;
-  std::size_t wanted = kStartBytes;
+  // Room for the whole file, and one byte more, to see the end without growing; bounded, because
+  // some files lie. It is no memory before it is filled.
+  const std::size_t said = std::min<std::uint64_t>(file.size_bytes(), kMostRoom) + 1;
+  std::span<std::byte> room = out.room(std::max(said, kStartBytes));
+  out.add(file.read(room.first(kStartBytes)));
+  if (!is_zstd(out.bytes())) refuse_what_is_no_recording(out.bytes());
+  if (out.size() < kStartBytes) return out;
+  file.refuse_larger_than_memory();
   for (;;) {
-    const std::size_t got = file.read(out.room(wanted).first(wanted));
-    const bool is_start = out.size() == 0;
+    room = out.room(1);
+    const std::size_t wanted = std::min(room.size(), std::max(said, kPieceBytes));
+    const std::size_t got = file.read(room.first(wanted));
     out.add(got);
-    if (is_start && !is_zstd(out.bytes())) refuse_what_is_no_recording(out.bytes());
     if (got < wanted) return out;
-    if (is_start) file.refuse_larger_than_memory();
-    wanted = std::max(kPieceBytes, is_start && said > kStartBytes ? said - kStartBytes : 0);
   }
 }
 

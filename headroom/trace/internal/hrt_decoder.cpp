@@ -38,14 +38,12 @@ DeviceTrace& HrtDecoder::device_of(const BlockHeader& header) {
   return trace_.devices[found->second];
 }
 
-// Arrays that double, as push_back() would make them, asked for before.
-void HrtDecoder::make_room(Events& events, std::size_t count) {
-  const std::size_t wanted = events.size() + count;
+// For so many more events: columns double when they are full.
+void HrtDecoder::take_events(const Events& events, std::size_t count) {
   const std::size_t before = events.capacity();
-  if (wanted <= before) return;
-  const std::size_t room = std::max(wanted, 2 * before);
-  budget_.take((room - before) * kEventCost);
-  events.reserve(room);
+  std::size_t after = std::max<std::size_t>(before, 1);
+  while (after < events.size() + count) after *= 2;
+  budget_.take((after - before) * kEventCost);
 }
 
 void HrtDecoder::decode_properties(ByteReader& in) {
@@ -98,7 +96,7 @@ void HrtDecoder::decode_device_events(ByteReader& in, const BlockHeader& header)
   decode_events(in, sizes(), header.count, header.first_time_us, entries_);
   if (!in.ok()) return;
   Events& events = device_of(header).events;
-  make_room(events, entries_.size());
+  take_events(events, entries_.size());
   const std::size_t streams = events.streams().size();
   for (const Entry& entry : entries_) events.push_back(entry);
   budget_.take((events.streams().size() - streams) * kStreamCost);

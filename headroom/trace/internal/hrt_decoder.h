@@ -42,7 +42,7 @@ class HrtDecoder {
   [[nodiscard]] TableSizes sizes() const noexcept;
   DeviceTrace& device_of(const BlockHeader& header);
   void take_second_stacks(const StackLengths& lengths);
-  void make_room(Events& events, std::size_t count);
+  void take_events(const Events& events, std::size_t count);
 
   Budget& budget_;
   Trace trace_;
