@@ -25,8 +25,8 @@ namespace headroom {
 // 0, 1, ... end - 1, as i64 unless the options say otherwise.
 [[nodiscard]] Tensor arange(std::int64_t end, TensorOptions options = {.dtype = DType::kI64});
 
-// Uniform in [0, 1); normal (of c64: of variance 1, half a part); integers in [low, high), i64 by
-// default.
+// Uniform in [0, 1), in steps that the type takes evenly (2^-11 in f16, 2^-8 in bf16); normal (of
+// c64: of variance 1, half a part); integers in [low, high) that the type can hold, i64 by default.
 [[nodiscard]] Tensor rand(const Shape& shape, const TensorOptions& options = {});
 [[nodiscard]] Tensor randn(const Shape& shape, const TensorOptions& options = {});
 [[nodiscard]] Tensor randint(std::int64_t low,

@@ -40,9 +40,11 @@ namespace headroom {
                          const Dims& dims,
                          double correction = 1,
                          bool keepdim = false);
-// Of order 1, 2 or infinity, or any other power above 0.
+// Of order 1, 2 or infinity, or any other power above 0. Elements as large as the norm of order
+// infinity share its gradient.
 [[nodiscard]] Tensor norm(const Tensor& x, double order = 2);
 [[nodiscard]] Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim = false);
+// Of infinities as PyTorch has it; the gradient is exact however large x is.
 [[nodiscard]] Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
 
 }  // namespace headroom
