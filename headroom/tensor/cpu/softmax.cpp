@@ -169,9 +169,9 @@ std::int64_t count_targets(const CrossEntropyArgs& args) {
 }
 
 // One number per row is kept for the way back. At least 0, it is the loss: probabilities are
-// exp((x - target's logit) - loss), and that logit is read again at no cost. Where it lies too far
-// below the largest for their difference to be exact, the number is minus the sum of
-// exp(x - largest), and the largest costs a pass to find again.
+// exp(x - target's logit) * exp(-loss), and that logit is read again at no cost. Where it lies too
+// far below the largest for their difference to be exact, the number is minus the sum of exp(x -
+// largest), and the largest costs a pass to find again.
 template <class C>
 C kept_of(const Normalizer<C>& norm, double below_largest, C loss) {
   constexpr double kNear = 16;
@@ -215,14 +215,12 @@ void cross_entropy_row(
   const C kept = static_cast<const C*>(args.kept)[at];
   const bool is_loss = kept >= C{0};
   const C shift = is_loss ? x.at(target) : largest_of_row(x, args.rows.classes, in);
-  const C log_sum = is_loss ? kept : std::log(-kept);
+  const C factor = is_loss ? scale * exponential(-kept) : scale / -kept;
   for_blocks(args.rows.classes, [&](std::int64_t first, std::int64_t count) {
     const C* from = x.read(first, count, in.values);
     C* const to = dx.place(first, out.values);
     wide([=] {
-      for (std::int64_t i = 0; i < count; ++i) {
-        to[i] = scale * exponential((from[i] - shift) - log_sum);
-      }
+      for (std::int64_t i = 0; i < count; ++i) to[i] = factor * exponential(from[i] - shift);
     });
     if (target >= first && target < first + count) to[target - first] -= scale;
     dx.write(first, count, to);
