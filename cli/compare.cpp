@@ -86,6 +86,7 @@ ComparedPolicy run_one(const Program& program,
                      .is_model = entry.is_model,
                      .fits = result.fits,
                      .is_bound_exceeded = result.is_bound_exceeded(),
+                     .peak_live = result.peak_live,
                      .peak_reserved = result.peak_reserved,
                      .calls = result.calls,
                      .driver_us_second_half = result.driver_us_second_half,
@@ -105,6 +106,7 @@ ComparedTrace compare_device(const trace::Trace& trace,
                     .events = program.events,
                     .ops = program.ops.size(),
                     .peak_live = program.peak_live,
+                    .peak_live_if_served = program.peak_live_if_served,
                     .duration_us = program.duration_us(),
                     .duration_us_second_half = program.duration_us(program.ops.size() / 2)};
   for (const Policy& policy : policies_for(program, question, context)) {
@@ -150,8 +152,14 @@ ExitCode verdict(const Comparison& comparison) {
   return is_bad ? ExitCode::kBadNews : ExitCode::kDone;
 }
 
-std::optional<double> over_live(const ComparedTrace& trace, std::uint64_t bytes) {
-  return share_of(static_cast<double>(bytes), trace.peak_live);
+std::optional<double> over_live(const ComparedPolicy& row) {
+  return share_of(static_cast<double>(row.peak_reserved), row.peak_live);
+}
+
+std::optional<double> smallest_limit_over_live(const ComparedTrace& trace,
+                                               const ComparedPolicy& row) {
+  if (!row.smallest_limit) return std::nullopt;
+  return share_of(static_cast<double>(*row.smallest_limit), trace.peak_live_if_served);
 }
 
 std::optional<double> driver_share(const ComparedTrace& trace, const ComparedPolicy& row) {

@@ -26,6 +26,7 @@ struct ComparedPolicy {
   bool is_model = false;
   bool fits = true;
   bool is_bound_exceeded = false;
+  std::uint64_t peak_live = 0;  // of what it served
   std::uint64_t peak_reserved = 0;
   std::optional<std::uint64_t> smallest_limit{};
   replay::DriverCalls calls{};
@@ -38,6 +39,7 @@ struct ComparedTrace {
   std::uint64_t events = 0;
   std::uint64_t ops = 0;
   std::uint64_t peak_live = 0;
+  std::uint64_t peak_live_if_served = 0;      // with the requests that failed
   std::uint64_t duration_us = 0;              // as recorded
   std::uint64_t duration_us_second_half = 0;  // of the ops
   std::vector<ComparedPolicy> rows{};
@@ -53,8 +55,11 @@ struct Comparison {
 // No bound was exceeded.
 [[nodiscard]] ExitCode verdict(const Comparison& comparison);
 
-// `bytes` over the live bytes of the trace, and a time over the recorded one; nothing over nothing.
-[[nodiscard]] std::optional<double> over_live(const ComparedTrace& trace, std::uint64_t bytes);
+// The peak over what was live then, the smallest limit over what is live where nothing fails, and a
+// time over the recorded one; nothing over nothing.
+[[nodiscard]] std::optional<double> over_live(const ComparedPolicy& row);
+[[nodiscard]] std::optional<double> smallest_limit_over_live(const ComparedTrace& trace,
+                                                             const ComparedPolicy& row);
 [[nodiscard]] std::optional<double> driver_share(const ComparedTrace& trace,
                                                  const ComparedPolicy& row);
 [[nodiscard]] std::optional<double> driver_share_second_half(const ComparedTrace& trace,

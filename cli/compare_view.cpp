@@ -54,13 +54,13 @@ std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
   out.push_back({"peak reserved", "reserved", [](const auto&, const auto& row) {
                    return format_bytes(row.peak_reserved) + (row.fits ? "" : " (does not fit)");
                  }});
-  out.push_back({"over live", "over live", [](const auto& trace, const auto& row) {
-                   return ratio_cell(over_live(trace, row.peak_reserved));
+  out.push_back({"over live", "over live", [](const auto&, const auto& row) {
+                   return ratio_cell(over_live(row));
                  }});
   if (question.finds_smallest_limit) {
     out.push_back(
         {"smallest limit over live", "least limit", [](const auto& trace, const auto& row) {
-           return row.smallest_limit ? ratio_cell(over_live(trace, *row.smallest_limit))
+           return row.smallest_limit ? ratio_cell(smallest_limit_over_live(trace, row))
                                      : std::string{};
          }});
   }
@@ -129,8 +129,7 @@ std::string summary_table(const Comparison& comparison) {
     Cells cells{trace.recording};
     for (const std::string& policy : policies) {
       const auto at = std::ranges::find(trace.rows, policy, &ComparedPolicy::policy);
-      cells.push_back(at == trace.rows.end() ? ""
-                                             : ratio_cell(over_live(trace, at->peak_reserved)));
+      cells.push_back(at == trace.rows.end() ? "" : ratio_cell(over_live(*at)));
     }
     rows.push_back(std::move(cells));
   }
@@ -167,8 +166,9 @@ nlohmann::ordered_json row_json(const ComparedTrace& trace, const ComparedPolicy
           {"is_model", row.is_model},
           {"fits", row.fits},
           {"bound_exceeded", row.is_bound_exceeded},
+          {"peak_live", row.peak_live},
           {"peak_reserved", row.peak_reserved},
-          {"over_live", value_json(over_live(trace, row.peak_reserved))},
+          {"over_live", value_json(over_live(row))},
           {"smallest_limit", value_json(row.smallest_limit)},
           {"device_allocs", row.calls.device_allocs},
           {"device_frees", row.calls.device_frees},

@@ -210,6 +210,9 @@ std::string failure_text(const PolicyResult& entry, const Program& program, cons
                         format_count(result.recorded_ooms_served),
                         format_count(program.failures));
   }
+  if (!text.empty() && result.peak_live != program.peak_live) {
+    text += " What it served had a live peak of " + format_bytes(result.peak_live) + ".";
+  }
   if (result.unknown_past_op) {
     const std::size_t op = *result.unknown_past_op;
     text += fmt::format(" {} event {}: the program would have done something else.",

@@ -96,7 +96,6 @@ class PoolPlayer {
       : program_(program), arena_(limit), slots_(program.slot_count) {}
 
   AsyncPoolResult run() {
-    out_.peak_live = program_.peak_live;
     for (const StartSlot& start : program_.start_slots) {
       allocate(start.slot, start.requested_bytes, 0);
     }
@@ -123,7 +122,10 @@ class PoolPlayer {
         break;
       case OpKind::kFailed: {
         Slot request;
-        if (take(request, op.size_bytes, i)) give_back(request);
+        if (take(request, op.size_bytes, i)) {
+          ++out_.recorded_ooms_served;
+          give_back(request);
+        }
         break;
       }
       case OpKind::kFreeHeld:
@@ -149,6 +151,8 @@ class PoolPlayer {
     }
     slot.requested = size;
     allocated_ += size;
+    live_ += slot.size;
+    out_.peak_live = std::max(out_.peak_live, live_);
     out_.peak_allocated = std::max(out_.peak_allocated, allocated_);
     if (arena_.reserved() > out_.peak_reserved) {
       out_.peak_reserved = arena_.reserved();
@@ -162,6 +166,7 @@ class PoolPlayer {
   void give_back(Slot& slot) {
     if (slot.offset == kNothing) return;
     let_go(slot);
+    live_ -= slot.size;
     arena_.give_back(slot.offset, slot.size);
     slot = {};
   }
@@ -173,6 +178,7 @@ class PoolPlayer {
   Arena arena_;
   std::vector<Slot> slots_;
   std::uint64_t allocated_ = 0;
+  std::uint64_t live_ = 0;
   AsyncPoolResult out_;
 };
 

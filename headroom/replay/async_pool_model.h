@@ -24,6 +24,7 @@ struct AsyncPoolResult {
   std::uint64_t grown = 0;  // how often the pool took memory
   bool fits = true;         // within the bound
   std::uint64_t ooms = 0;
+  std::uint64_t recorded_ooms_served = 0;
 };
 
 // `limit_bytes` bounds what is reserved; a request past it fails.

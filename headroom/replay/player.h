@@ -92,7 +92,9 @@ struct TightestBound {
 struct ReplayResult {
   std::uint64_t events = 0;  // of the recording
   std::uint64_t allocs = 0;
-  std::uint64_t peak_live = 0;  // the same whatever the policy
+  // Of what was served here: a recorded failure that is served counts for its moment, a request
+  // that fails does not. Program::peak_live is the recording's.
+  std::uint64_t peak_live = 0;
   std::uint64_t peak_allocated = 0;
   std::uint64_t peak_active = 0;
   std::uint64_t peak_reserved = 0;

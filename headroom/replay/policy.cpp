@@ -156,6 +156,7 @@ class PolicyRun {
     result.calls.device_allocs = model.grown;
     result.fits = model.fits;
     result.ooms = model.ooms;
+    result.recorded_ooms_served = model.recorded_ooms_served;
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     out_.limit_bytes = limit;

@@ -58,6 +58,7 @@ class Translator {
     add_start();
     for (std::size_t i = 0; i < events_.size(); ++i) add(i);
     program_.slot_count = next_slot_;
+    program_.peak_live_if_served = std::max(program_.peak_live, most_if_served_);
   }
 
  private:
@@ -144,6 +145,8 @@ class Translator {
       case Action::kOutOfMemory:
         if (!program_.first_failure_op) program_.first_failure_op = program_.ops.size();
         ++program_.failures;
+        most_if_served_ =
+            std::max(most_if_served_, live_ + round_up(events_.size_bytes(i), kMinBlockBytes));
         push(i,
              {.size_bytes = events_.size_bytes(i),
               .stream = stream_of_[events_.stream_index(i)],
@@ -225,6 +228,7 @@ class Translator {
   std::size_t next_odd_end_ = 0;
   std::vector<std::uint16_t> stream_of_;  // by the recording's numbers
   std::uint64_t live_ = 0;
+  std::uint64_t most_if_served_ = 0;  // at the failures
 };
 
 bool gives_anything_back(const Events& events) {
@@ -311,7 +315,8 @@ Program compile(const trace::Trace& trace,
                 const trace::DeviceTrace& device,
                 const CompileOptions& options) {
   Program program = internal::translate(trace, device, options);
-  if (options.infer_empty_caches && gives_anything_back(device.events)) {
+  // The paged allocator gives pages back when it likes: that says nothing of the program.
+  if (options.infer_empty_caches && !program.is_of_paged && gives_anything_back(device.events)) {
     const Verification as_recorded = verify(program,
                                             {.version = options.version,
                                              .card_bytes = options.card_bytes,

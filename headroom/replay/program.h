@@ -32,7 +32,8 @@ enum class OpKind : std::uint8_t {
   kFreeHeld,    // another stream still uses the block ...
   kComplete,    // ... and now is done with it
   kFailed,      // a request that failed when it was recorded (an `oom` entry)
-  kEmptyCache,  // the program gave the cache back; inferred, since nothing records it
+  kEmptyCache,  // the program gave the cache back; inferred, since nothing records it, and only
+                // from PyTorch's decisions: our own allocator unmaps pages when it likes
 };
 
 struct Op {
@@ -111,6 +112,8 @@ struct Program {
   std::uint64_t failures = 0;  // recorded ones
   std::uint64_t empty_caches = 0;
   std::uint64_t peak_live = 0;
+  // The same if every request that failed had been served, each for its moment alone.
+  std::uint64_t peak_live_if_served = 0;
   std::size_t peak_live_op = 0;
   std::optional<std::size_t> first_failure_op{};
   trace::Anomalies anomalies{};
@@ -127,8 +130,8 @@ struct CompileOptions {
   std::optional<memory::PyTorchVersion> version{};
   std::optional<std::uint64_t> card_bytes{};
   std::optional<std::uint64_t> limit_bytes{};
-  // Where cached memory was given back, runs the recording once to see whether the program asked
-  // for it (kEmptyCache).
+  // Where PyTorch's allocator gave cached memory back, runs the recording once to see whether the
+  // program asked for it (kEmptyCache).
   bool infer_empty_caches = true;
 };
 

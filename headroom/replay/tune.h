@@ -36,7 +36,7 @@ struct Candidate {
   std::uint64_t peak_reserved_high = 0;
   double driver_us = 0;
   std::uint64_t retries = 0;
-  // The mean over the programs of peak_reserved_high / peak_live: what is ranked by.
+  // The mean over the programs of peak_reserved_high / peak_live_if_served: what is ranked by.
   double overhead = 0;
   // How much of the traffic was served before the first failure; 1 where it fits.
   double served = 1;

@@ -37,14 +37,19 @@ ProcessResult run_compare_command(std::vector<std::string> arguments) {
 // Numbers of no recording, so that the text stays the same.
 Comparison invented() {
   const ComparedPolicy recorded{.policy = "pytorch",
+                                .peak_live = 1000_MiB,
                                 .peak_reserved = 1600_MiB,
                                 .smallest_limit = 1500_MiB,
                                 .calls = {.device_allocs = 80, .driver_us = 7200},
                                 .driver_us_second_half = 100,
                                 .op_ns = 61.4};
-  const ComparedPolicy model{
-      .policy = "cudaMallocAsync", .is_model = true, .fits = false, .peak_reserved = 1200_MiB};
+  const ComparedPolicy model{.policy = "cudaMallocAsync",
+                             .is_model = true,
+                             .fits = false,
+                             .peak_live = 1000_MiB,
+                             .peak_reserved = 1200_MiB};
   const ComparedPolicy paged{.policy = "paged",
+                             .peak_live = 1000_MiB,
                              .peak_reserved = 1020_MiB,
                              .smallest_limit = 1010_MiB,
                              .calls = {.handles_created = 255,
@@ -53,15 +58,22 @@ Comparison invented() {
                                        .driver_us = 14'000},
                              .driver_us_second_half = 0,
                              .op_ns = 55};
+  ComparedPolicy of_little = paged;
+  of_little.peak_live = 1_MiB;
   return {.question = {.finds_smallest_limit = true},
           .traces = {{.recording = "one",
                       .events = 12'345,
                       .ops = 10'000,
                       .peak_live = 1000_MiB,
+                      .peak_live_if_served = 1000_MiB,
                       .duration_us = 2'000'000,
                       .duration_us_second_half = 1'000'000,
                       .rows = {recorded, model, paged}},
-                     {.recording = "two", .events = 3, .peak_live = 1_MiB, .rows = {paged}}}};
+                     {.recording = "two",
+                      .events = 3,
+                      .peak_live = 1_MiB,
+                      .peak_live_if_served = 1_MiB,
+                      .rows = {of_little}}}};
 }
 
 TEST(CompareGolden, ThePage) { expect_golden("compare/page.md", comparison_page(invented())); }
@@ -77,7 +89,19 @@ TEST(Compare, SharesAreOfTheRecordedTime) {
   EXPECT_DOUBLE_EQ(driver_share_second_half(trace, trace.rows[0]).value(), 0.0001);
   EXPECT_FALSE(driver_share(trace, trace.rows[1])) << "a model calls no driver";
   EXPECT_FALSE(driver_share(found.traces[1], trace.rows[0])) << "no time was recorded";
-  EXPECT_DOUBLE_EQ(over_live(trace, 1020_MiB).value(), 1.02);
+}
+
+// #21: a policy that serves what failed has more live than was recorded.
+TEST(Compare, ARatioIsOverWhatThatPolicyServed) {
+  Comparison found = invented();
+  ComparedTrace& trace = found.traces[0];
+  EXPECT_DOUBLE_EQ(over_live(trace.rows[2]).value(), 1.02);
+  trace.rows[2].peak_live = 1010_MiB;
+  trace.peak_live_if_served = 1010_MiB;
+  EXPECT_DOUBLE_EQ(over_live(trace.rows[2]).value(), 1020.0 / 1010.0);
+  EXPECT_DOUBLE_EQ(smallest_limit_over_live(trace, trace.rows[2]).value(), 1.0);
+  EXPECT_FALSE(smallest_limit_over_live(trace, trace.rows[1]));
+  EXPECT_FALSE(over_live(ComparedPolicy{.peak_reserved = 1_MiB}));
 }
 
 TEST(Compare, ABoundThatIsExceededIsBadNews) {

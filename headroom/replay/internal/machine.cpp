@@ -351,7 +351,7 @@ void Machine::finish(ReplayResult& result) {
   const memory::Statistics stats = allocator_->statistics();
   result_.events = program_.events;
   result_.allocs = program_.allocs;
-  result_.peak_live = program_.peak_live;
+  result_.peak_live = static_cast<std::uint64_t>(stats.live_bytes.peak);
   result_.peak_allocated = static_cast<std::uint64_t>(stats.allocated_bytes.all.peak);
   result_.peak_active = static_cast<std::uint64_t>(stats.active_bytes.all.peak);
   result_.peak_reserved = watch_.peak_reserved;

@@ -7,8 +7,9 @@ namespace headroom::replay::internal {
 
 namespace {
 
+// What is live where everything is served.
 double live_of(const Program& program) {
-  return static_cast<double>(std::max<std::uint64_t>(program.peak_live, 1));
+  return static_cast<double>(std::max<std::uint64_t>(program.peak_live_if_served, 1));
 }
 
 double share_served(const Program& program, const ReplayResult& result) {
