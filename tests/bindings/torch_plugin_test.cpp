@@ -1,5 +1,4 @@
 // PyTorch's plug-in and record_stream (#21), on cpu devices, whose streams are threads.
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -53,6 +52,12 @@ Device& cpu(int index) {
 void* native(std::uintptr_t number) { return reinterpret_cast<void*>(number); }
 DeviceAddress address_of(const void* block) { return reinterpret_cast<DeviceAddress>(block); }
 
+// Each byte is its neighbour: quick, with a sanitizer too.
+bool is_all(const std::vector<std::uint8_t>& bytes, std::uint8_t value) {
+  return bytes.front() == value &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
 class TorchPlugin : public ::testing::TestWithParam<std::size_t> {
  protected:
   static constexpr int kDevice = kShared;
@@ -86,7 +91,7 @@ class TorchPlugin : public ::testing::TestWithParam<std::size_t> {
     gate.open();
     EXPECT_TRUE(worked(device_.synchronize_stream(side_)));
     headroom_torch_free(next, bytes, kDevice, nullptr);
-    EXPECT_EQ(std::ranges::count(read, read.front()), static_cast<std::ptrdiff_t>(bytes));
+    EXPECT_TRUE(is_all(read, read.front()));
     return read.front();
   }
 
@@ -131,7 +136,7 @@ TEST_P(TorchPlugin, TheFirstRecordShowsThatPyTorchTells) {
 TEST_P(TorchPlugin, WhatWaitedIsUsedAgainOnceTheStreamsHavePassed) {
   show(kSide);
   headroom_allocator* const allocator = headroom_torch_allocator(kDevice);
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(read_on_side(GetParam(), false), 0x11);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(read_on_side(GetParam(), false), 0x11);
   headroom_empty_cache(allocator);
   headroom_stats stats{};
   stats.size = sizeof(stats);
@@ -141,7 +146,7 @@ TEST_P(TorchPlugin, WhatWaitedIsUsedAgainOnceTheStreamsHavePassed) {
 }
 
 TEST_F(TorchPlugin, LargeBlocksWaitInEitherMode) {
-  constexpr std::size_t kBytes = 40 << 20;
+  constexpr std::size_t kBytes = 8 << 20;
   constexpr std::uintptr_t kMain = 0x3a1;
   Device& device = cpu(kLarge);
   const StreamId main = device.adopt_stream(kMain).value();
@@ -164,7 +169,7 @@ TEST_F(TorchPlugin, LargeBlocksWaitInEitherMode) {
     gate.open();
     EXPECT_TRUE(worked(device.synchronize_stream(side)));
     EXPECT_TRUE(worked(device.synchronize_stream(main)));
-    EXPECT_EQ(std::ranges::count(read, 0x11), static_cast<std::ptrdiff_t>(kBytes));
+    EXPECT_TRUE(is_all(read, 0x11));
     headroom_torch_free(next, kBytes, kLarge, native(kMain));
   }
 }
@@ -238,7 +243,7 @@ TEST_F(TorchPlugin, ManyThreadsReadWhatTheyWroteWithoutARecord) {
       void* const next = headroom_torch_malloc(kBytes, kDevice, native(kSide + self));
       EXPECT_TRUE(worked(device_.fill(address_of(next), 0xff, kBytes, streams[self])));
       EXPECT_TRUE(worked(device_.synchronize_stream(reader)));
-      EXPECT_EQ(std::ranges::count(read, value), static_cast<std::ptrdiff_t>(kBytes));
+      EXPECT_TRUE(is_all(read, value));
       headroom_torch_free(next, kBytes, kDevice, native(kSide + self));
       EXPECT_TRUE(worked(device_.release_event(filled)));
     }
