@@ -91,7 +91,8 @@ ExitCode run_plan(const PlanWords& typed, const Context& context) {
 RunFunction add_plan(CLI::App& app) {
   auto typed = std::make_shared<PlanWords>();
   add_step_options(app, typed->step);
-  app.add_flag("--fit", typed->fits, "the largest batch that fits --limit or --card")->group("Options");
+  app.add_flag("--fit", typed->fits, "the largest batch that fits --limit or --card")
+      ->group("Options");
   app.add_option("-o,--output", typed->output, "write an interactive page")
       ->type_name("FILE.html")
       ->group("Options");

@@ -48,11 +48,11 @@ std::string peaks(const train::Plan& plan, const Terminal& terminal) {
                   report::styled(format_bytes(plan.peak_allocated), Tone::kStrong, terminal),
                   format_count(plan.peak_allocated),
                   when);
-  out += fmt::format("  peak reserved   {:>10}  {} bytes, {}\n",
-                     format_bytes(plan.peak_reserved),
-                     format_count(plan.peak_reserved),
-                     plan.is_settled ? "however many steps"
-                                     : fmt::format("in {} steps; it may grow", plan.steps));
+  out += fmt::format(
+      "  peak reserved   {:>10}  {} bytes, {}\n",
+      format_bytes(plan.peak_reserved),
+      format_count(plan.peak_reserved),
+      plan.is_settled ? "however many steps" : fmt::format("in {} steps; it may grow", plan.steps));
   if (plan.recompute_fraction > 0) {
     out += fmt::format("  computed twice  {:>9.0f}%  of the forward's arithmetic\n",
                        plan.recompute_fraction * 100);

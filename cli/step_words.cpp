@@ -140,8 +140,9 @@ std::vector<NamedCard> named_cards(const StepWords& words) {
   for (const std::string& text : words.cards) {
     const auto size = replay::parse_card(text);
     if (!size) {
-      throw UsageError(fmt::format(
-          "--card: '{}' is neither a size, such as 24GiB, nor one of {}", text, replay::card_names()));
+      throw UsageError(fmt::format("--card: '{}' is neither a size, such as 24GiB, nor one of {}",
+                                   text,
+                                   replay::card_names()));
     }
     out.push_back({.name = text, .size_bytes = *size});
   }

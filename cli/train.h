@@ -35,7 +35,7 @@ struct TrainReport {
   std::vector<train::PlannedRemedy> remedies{};
   bool is_planned_to_fit = true;
   std::string options{};  // as typed, beside the step's: for the command worth typing next
-  std::string record{};                      // the recording that was written
+  std::string record{};   // the recording that was written
 
   [[nodiscard]] bool fits() const { return shortage.empty(); }
 };

@@ -89,6 +89,12 @@ internal::RunNumbers free_run(StepConfig config, std::int64_t batch, const PlanO
   return internal::quick_run(config, unbounded(options));
 }
 
+// Under the limit, as it will be: seen to, not believed.
+bool holds(StepConfig config, std::int64_t batch, const PlanOptions& options) {
+  config.batch = batch;
+  return internal::quick_run(config, options).shortage.empty();
+}
+
 // A run that took so much by itself decides the same way when it may take no more; but that is seen
 // to, not believed.
 std::uint64_t proved_limit(const StepConfig& config, PlanOptions options, std::uint64_t from) {
@@ -105,7 +111,7 @@ Plan free_plan(const StepConfig& config, const PlanOptions& options) {
     out.peak_reserved = proved_limit(config, free, out.peak_reserved);
     return out;
   } catch (const memory::OutOfMemory& error) {
-    throw Error(std::string("plan: a device of 1PiB is too small for this, or planning failed: ") +
+    throw Error(std::string("plan: a device of 16TiB is too small for this, or planning failed: ") +
                 error.what());
   }
 }
@@ -130,8 +136,8 @@ std::unique_ptr<device::Device> make_plan_device(const device::Device* stands_fo
     return device::MetaDevice::create(
         {.capacity_bytes = stands_for->properties().total_bytes, .profile = profile});
   }
-  constexpr std::uint64_t kPlanCapacity = 1024_TiB;
-  profile.max_reservation_bytes = 7 * kPlanCapacity;  // addresses cost nothing here,
+  constexpr std::uint64_t kPlanCapacity = 16_TiB;
+  profile.max_reservation_bytes = 7 * kPlanCapacity;           // addresses cost nothing here,
   profile.max_mappings = device::cuda_profile().max_mappings;  // nor do mappings
   return device::MetaDevice::create({.capacity_bytes = kPlanCapacity, .profile = profile});
 }
@@ -161,7 +167,10 @@ Fit fit(const StepConfig& config, const PlanOptions& options) {
   const auto is_within = [&](std::int64_t batch) {
     ++out.tried;
     const internal::RunNumbers numbers = free_run(config, batch, options);
-    if (numbers.shortage.empty() && numbers.peak_reserved <= limit) return true;
+    if (numbers.shortage.empty() && numbers.peak_reserved <= limit &&
+        holds(config, batch, options)) {
+      return true;
+    }
     out.next_reserved = numbers.peak_reserved;
     return false;
   };
@@ -178,11 +187,6 @@ Fit fit(const StepConfig& config, const PlanOptions& options) {
   StepConfig found = config;
   found.batch = std::max(low, least);
   out.plan = plan(found, options);
-  while (!out.plan.fits && found.batch > least) {  // seen to, not believed
-    out.next_reserved = out.plan.peak_reserved;
-    --found.batch;
-    out.plan = plan(found, options);
-  }
   out.seconds = seconds_since(begin);
   return out;
 }

@@ -38,10 +38,8 @@ std::optional<PlannedRemedy> with_checkpoints(const StepConfig& config,
   if (!choice.fits) return std::nullopt;
   StepConfig changed = config;
   changed.checkpoint = choice.mode;
-  return if_it_fits(Kind::kCheckpoint,
-                    changed,
-                    options,
-                    "--checkpoint " + std::string(to_string(choice.mode)));
+  return if_it_fits(
+      Kind::kCheckpoint, changed, options, "--checkpoint " + std::string(to_string(choice.mode)));
 }
 
 std::optional<PlannedRemedy> with_micro_batches(const StepConfig& config,
@@ -134,11 +132,11 @@ std::string report_text(const memory::OutOfMemoryReport& report,
   memory::Explanation explanation = report.explanation;
   explanation.remedies.clear();
   for (const PlannedRemedy& remedy : remedies) {
-    explanation.remedies.push_back(
-        {.action = remedy.option + ": " + in_a_sentence(remedy) + "; planned, it takes " +
-                   format_bytes(remedy.peak_reserved),
-         .is_enough = true,
-         .is_proved = true});
+    explanation.remedies.push_back({.action = remedy.option + ": " + in_a_sentence(remedy) +
+                                              "; planned, it takes " +
+                                              format_bytes(remedy.peak_reserved),
+                                    .is_enough = true,
+                                    .is_proved = true});
   }
   return to_text(report.account, explanation);
 }

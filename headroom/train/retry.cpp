@@ -46,8 +46,8 @@ std::optional<std::string> make_room(StepRunner& runner,
   const std::int64_t pieces = smaller ? smaller->accumulate : config.batch;
   runner.set_micro_batch((config.batch + pieces - 1) / pieces);
   return "micro-batch " + std::to_string(micro) + " -> " + std::to_string(runner.micro_batch()) +
-         (smaller ? ", planned to fit," : ", the smallest,") + " accumulated to the same batch of " +
-         std::to_string(config.batch);
+         (smaller ? ", planned to fit," : ", the smallest,") +
+         " accumulated to the same batch of " + std::to_string(config.batch);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A step that survives running out of memory: it gives cached memory back where a plan says that
-// this helps, else takes the largest micro-batch, by halves, that is planned to fit, and says so. The batch, and with it the loss, stays what it was (but for what batch
-// norm sees at once).
+// this helps, else takes the largest micro-batch, by halves, that is planned to fit, and says so.
+// The batch, and with it the loss, stays what it was (but for what batch norm sees at once).
 //
 //   std::vector<std::string> told;
 //   const StepResult result = with_retry(runner, told);

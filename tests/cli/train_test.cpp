@@ -174,7 +174,7 @@ TEST(TrainCommand, UnderALimitReportsOrRetries) {
   EXPECT_EQ(failed.exit_code, 3);
   EXPECT_THAT(failed.out, HasSubstr("Out of memory."));
   EXPECT_THAT(failed.out, HasSubstr("1. --checkpoint sqrt"));
-  EXPECT_THAT(failed.out, HasSubstr("--depth 8 --batch 4096 --checkpoint sqrt --limit 20MiB\n"));
+  EXPECT_THAT(failed.out, HasSubstr("--width 64 --batch 4096 --checkpoint sqrt --limit 20MiB\n"));
   std::vector<std::string> retried = run;
   retried.emplace_back("--retry");
   const auto json = json_of(retried);

@@ -1,4 +1,6 @@
 // Two moments with the same fingerprint are followed by the same decisions.
+#include "headroom/base/fingerprint.h"
+
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -10,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/base/fingerprint.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/allocator_choice.h"
 

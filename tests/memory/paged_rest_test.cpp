@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/checked.h"
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/fault_device.h"
 #include "headroom/device/meta/meta_device.h"

@@ -296,7 +296,7 @@ class PageStore {
   std::uint64_t stale_ = 0;
   std::uint64_t large_in_normal_ = 0;
   bool is_capturing_ = false;
-  bool is_short_ = false;  // the device had no page left
+  bool is_short_ = false;            // the device had no page left
   std::uint64_t pages_version_ = 0;  // changes when a page comes or goes
   std::deque<Rest> rests_{};         // the newest last
   std::uint64_t rest_number_ = 0;    // of the last; 0 before the first

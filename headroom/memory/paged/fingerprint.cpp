@@ -1,10 +1,11 @@
 // All that decides what a PagedAllocator does next, as one number. Addresses count from their
 // arena's begin, times by their order: the same state elsewhere, or later, has the same number.
+#include "headroom/base/fingerprint.h"
+
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
 
-#include "headroom/base/fingerprint.h"
 #include "headroom/memory/internal/paged_state.h"
 
 namespace headroom::memory {

@@ -26,8 +26,8 @@ void PageStore::forget(Plan& plan) const noexcept {
 void PageStore::revive_mapped(Plan& plan) {
   const std::vector<PageSlot>& slots = plan.arena->slots;
   const auto is_mapped = [&](const Need& need) {
-    return need.page != nullptr && need.slot < slots.size() &&
-           slots[need.slot].page == need.page && slots[need.slot].first == need.slot;
+    return need.page != nullptr && need.slot < slots.size() && slots[need.slot].page == need.page &&
+           slots[need.slot].first == need.slot;
   };
   std::ranges::copy_if(plan.needs, std::back_inserter(plan.revived), is_mapped);
   std::erase_if(plan.needs, is_mapped);

@@ -35,7 +35,7 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::string quoted(std::string_view name) { return "\"" + excerpt(name) + "\""; }
+std::string in_quotes(std::string_view name) { return "\"" + excerpt(name) + "\""; }
 
 // Leaves the parser from any depth; parse_safetensors_header turns it into its result.
 struct Refusal {
@@ -102,7 +102,7 @@ class HeaderParser {
       skip_space();
       const std::uint64_t at = at_;
       std::string key = read_string();
-      if (!seen.insert(key).second) fail_at(at, quoted(key) + " comes twice");
+      if (!seen.insert(key).second) fail_at(at, in_quotes(key) + " comes twice");
       expect(':');
       f(key, at);
     } while (take(','));
@@ -225,7 +225,7 @@ class HeaderParser {
     std::set<std::string> missing{"dtype", "shape", "data_offsets"};
     for_each_key([&](const std::string& key, std::uint64_t key_at) {
       if (missing.erase(key) == 0) {
-        fail_at(key_at, quoted(name) + " has " + quoted(key) + ", which the format does not");
+        fail_at(key_at, in_quotes(name) + " has " + in_quotes(key) + ", which the format does not");
       }
       skip_space();
       if (key == "dtype") {
@@ -236,7 +236,7 @@ class HeaderParser {
         read_offsets(placed.entry);
       }
     });
-    if (!missing.empty()) fail_at(at, quoted(name) + " has no " + quoted(*missing.begin()));
+    if (!missing.empty()) fail_at(at, in_quotes(name) + " has no " + in_quotes(*missing.begin()));
     check_size(placed);
     placed_.push_back(std::move(placed));
   }
@@ -246,7 +246,7 @@ class HeaderParser {
     const std::string name = read_string();
     const std::optional<DType> dtype = dtype_of(name);
     if (!dtype)
-      fail_at(at, quoted(entry.name) + " is of type " + quoted(name) + ", which is not read");
+      fail_at(at, in_quotes(entry.name) + " is of type " + in_quotes(name) + ", which is not read");
     entry.dtype = *dtype;
   }
 
@@ -255,7 +255,7 @@ class HeaderParser {
     const std::vector<std::int64_t> sizes = read_counts();
     if (sizes.size() > static_cast<std::size_t>(kMaxDims)) {
       fail_at(at,
-              quoted(entry.name) + " has " + std::to_string(sizes.size()) + " dimensions; " +
+              in_quotes(entry.name) + " has " + std::to_string(sizes.size()) + " dimensions; " +
                   std::to_string(kMaxDims) + " are the most");
     }
     entry.shape = Shape(sizes);
@@ -265,13 +265,13 @@ class HeaderParser {
     const std::uint64_t at = at_;
     const std::vector<std::int64_t> offsets = read_counts();
     if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-      fail_at(at, quoted(entry.name) + " has data_offsets that are no range");
+      fail_at(at, in_quotes(entry.name) + " has data_offsets that are no range");
     }
     entry.offset = static_cast<std::uint64_t>(offsets[0]);
     entry.size_bytes = static_cast<std::uint64_t>(offsets[1] - offsets[0]);
     if (entry.offset + entry.size_bytes > data_bytes_) {
       fail_at(at,
-              quoted(entry.name) + " ends at " + std::to_string(offsets[1]) + " of " +
+              in_quotes(entry.name) + " ends at " + std::to_string(offsets[1]) + " of " +
                   std::to_string(data_bytes_) + " bytes of data");
     }
   }
@@ -286,7 +286,7 @@ class HeaderParser {
     if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) bytes = 0;
     if (bytes == entry.size_bytes) return;
     fail_at(placed.at,
-            quoted(entry.name) + " of " + std::string(format_name(entry.dtype)) +
+            in_quotes(entry.name) + " of " + std::string(format_name(entry.dtype)) +
                 to_string(entry.shape) + " has " + std::to_string(entry.size_bytes) +
                 " bytes of data");
   }
@@ -303,7 +303,8 @@ class HeaderParser {
       if (entry.offset != end) {
         fail_at(
             placed.at,
-            quoted(entry.name) + " starts at " + std::to_string(entry.offset) + " of the data, " +
+            in_quotes(entry.name) + " starts at " + std::to_string(entry.offset) +
+                " of the data, " +
                 (entry.offset < end ? "inside the one before" : "past the end of the one before") +
                 " at " + std::to_string(end));
       }
