@@ -28,6 +28,9 @@ TABLE = {
               "only history.h meets allocators, to attach recorders to them"),
     "replay": ("base device memory trace", "replay runs allocators, not models"),
     "solve": ("base", "solve speaks of buffers, lifetimes and costs, whoever has them"),
+    "diagnose": ("base device:types.h memory:types.h,account.h,config.h,parse_pytorch_message.h trace "
+                 "replay",
+                 "diagnose judges what others measured; it makes values, and report makes the text"),
     "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace replay solve",
                "report prints values that others computed, so it works without any device"),
     "tensor": ("base device memory", "tensors live on devices and ask the allocator, no more"),

@@ -74,6 +74,7 @@ constexpr std::array<Unit, 9> kUnits{Unit{"bytes", 1},
 
 // `2.00GiB` at the start of the text.
 std::optional<Size> leading_size(std::string_view text) {
+  if (text.empty() || !is_digit(text.front())) return std::nullopt;  // `nan` is a number too
   double value = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
@@ -82,9 +83,11 @@ std::optional<Size> leading_size(std::string_view text) {
   for (const Unit& unit : kUnits) {
     if (!text.substr(digits).starts_with(unit.name)) continue;
     const double bytes = value * unit.bytes;
-    const std::uint64_t whole =
-        bytes >= 0x1p64 ? UINT64_MAX : static_cast<std::uint64_t>(std::llround(bytes));
-    return Size{.bytes = bytes >= 0x1p63 ? UINT64_MAX : whole, .length = digits + unit.name.size()};
+    // Sums of a few such numbers still fit.
+    return Size{.bytes = bytes >= static_cast<double>(device::kAbsurdSize)
+                             ? device::kAbsurdSize
+                             : static_cast<std::uint64_t>(std::llround(bytes)),
+                .length = digits + unit.name.size()};
   }
   return std::nullopt;
 }
@@ -120,9 +123,9 @@ class Reader {
 
   [[nodiscard]] int device() const {
     int number = 0;
-    for (std::size_t at = text_.find("GPU"); at != std::string_view::npos;
-         at = text_.find("GPU", at + 1)) {
-      const std::string_view rest = text_.substr(at + 3);
+    for (std::size_t at = text_.find("PU"); at != std::string_view::npos;
+         at = text_.find("PU", at + 1)) {  // GPU; NPU
+      const std::string_view rest = text_.substr(at + 2);
       if (std::from_chars(rest.data(), rest.data() + rest.size(), number).ec == std::errc{}) break;
     }
     return number;
@@ -167,6 +170,7 @@ void read_sentences(const Reader& reader, PyTorchMessage& out) {
       first_of({reader.behind("hasatotalcapacityof"), reader.behind("hasatotalcapactyof")});
   out.free_bytes = first_of({reader.before("isfree"), reader.behind("ofwhich")});
   out.this_process_bytes = reader.behind("thisprocesshas");
+  out.names_this_process = reader.has("thisprocesshas");
   out.other_processes = reader.processes();
   out.limit_bytes = reader.before("allowed;");
   out.allocated_bytes = reader.behind("Oftheallocatedmemory");
@@ -190,7 +194,7 @@ void read_brackets(const Reader& reader, PyTorchMessage& out) {
 
 // A container that cannot see the others' numbers is told 2^64 - 1 bytes.
 void drop_nonsense(PyTorchMessage& message) {
-  const std::uint64_t most = message.total_bytes.value_or(UINT64_MAX - 1);
+  const std::uint64_t most = message.total_bytes.value_or(device::kAbsurdSize - 1);
   std::erase_if(message.other_processes,
                 [&](const device::ProcessMemory& process) { return process.used_bytes > most; });
   if (message.this_process_bytes && *message.this_process_bytes > most) {
@@ -234,7 +238,10 @@ Result<PyTorchMessage, std::string> parse_pytorch_message(std::string_view text)
     const auto size = Reader(std::string_view(all).substr(rejected)).behind("Requestedsize:");
     if (size) return PyTorchMessage{.asked_bytes = *size, .is_rejection = true};
   }
-  if (tried == std::string::npos || all.find("outofmemory") == std::string::npos) {
+  // The capacity is named by this message alone, so its first words may be missing.
+  const bool is_ours = all.find("outofmemory") != std::string::npos ||
+                       all.find("totalcapac") != std::string::npos;
+  if (tried == std::string::npos || !is_ours) {
     return Unexpected(
         "this is no out-of-memory message of PyTorch: it has no 'CUDA out of memory. Tried to "
         "allocate ...'");

@@ -23,6 +23,7 @@ struct PyTorchMessage {
   std::optional<std::uint64_t> total_bytes{};
   std::optional<std::uint64_t> free_bytes{};
   std::optional<std::uint64_t> this_process_bytes{};  // non-PyTorch memory included
+  bool names_this_process = false;                    // though the number may be nonsense
   std::vector<device::ProcessMemory> other_processes{};
   std::optional<std::uint64_t> limit_bytes{};
   std::optional<std::uint64_t> allocated_bytes{};  // with what private pools have cached

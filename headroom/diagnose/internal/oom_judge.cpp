@@ -1,0 +1,258 @@
+// Which process is ours, what the numbers prove, and what exists to be done about it.
+#include <algorithm>
+#include <utility>
+
+#include "headroom/base/bytes.h"
+#include "headroom/base/checked.h"
+
+#include "headroom/diagnose/internal/oom_writers.h"
+
+namespace headroom::diagnose::internal {
+namespace {
+
+using memory::Verdict;
+
+constexpr memory::PyTorchVersion kFirstWithExpandable{2, 1};
+constexpr memory::PyTorchVersion kFirstWithSplits{1, 10};
+
+// --- Which process is ours -----------------------------------------------------------------------
+
+// In a container the driver names processes as the host does, so PyTorch does not find itself and
+// lists its own process among the others. It holds at least what PyTorch has reserved; and if the
+// card does not hold that a second time, one of those listed must be it.
+void find_own_process(OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  if (numbers.names_this_process) {
+    message.own = OwnProcess::kNamed;
+    return;
+  }
+  if (numbers.other_processes.empty()) return;
+  // Every number is rounded to 0.005 GiB.
+  const std::uint64_t slack = 6_MiB * (numbers.other_processes.size() + 3);
+  const std::uint64_t reserved = numbers.reserved_bytes();
+  std::uint64_t listed = 0;
+  for (const device::ProcessMemory& process : numbers.other_processes) {
+    listed = saturating_add(listed, process.used_bytes);
+    if (saturating_add(process.used_bytes, slack) < reserved) continue;
+    message.own_candidates.push_back(static_cast<std::uint64_t>(process.pid));
+  }
+  if (message.own_candidates.empty()) return;
+  const std::uint64_t used = saturating_subtract(numbers.total_bytes.value_or(UINT64_MAX),
+                                                 numbers.free_bytes.value_or(0));
+  const bool is_among_them = saturating_add(listed, reserved) > saturating_add(used, slack);
+  message.own = is_among_them && message.own_candidates.size() == 1 ? OwnProcess::kByArithmetic
+                                                                    : OwnProcess::kMaybe;
+}
+
+bool may_be_own(const OomMessage& message, const device::ProcessMemory& process) {
+  return std::ranges::find(message.own_candidates, static_cast<std::uint64_t>(process.pid)) !=
+         message.own_candidates.end();
+}
+
+// --- PyTorch on a device -------------------------------------------------------------------------
+
+class PyTorchRemedies {
+ public:
+  PyTorchRemedies(const OomMessage& message, const memory::Account& account)
+      : message_(message), account_(account) {
+    limit_left_ = account.limit_bytes
+                      ? saturating_subtract(*account.limit_bytes, account.reserved())
+                      : UINT64_MAX;
+    takeable_ = std::min(account.free_bytes, limit_left_);
+    missing_ = saturating_subtract(account.asked_bytes, takeable_);
+  }
+
+  std::vector<MessageRemedy> all() && {
+    if (missing_ == 0) return {{.kind = RemedyKind::kSeeWhoHolds}};
+    from_the_cache();
+    from_the_limit();
+    from_other_processes();
+    std::ranges::stable_partition(remedies_, &MessageRemedy::is_enough);
+    const bool is_enough = !remedies_.empty() && remedies_.front().is_enough;
+    if (!is_enough) remedies_.push_back({.kind = RemedyKind::kUseLess});
+    return std::move(remedies_);
+  }
+
+ private:
+  void put(RemedyKind kind, std::uint64_t gain) {
+    if (gain == 0) return;
+    remedies_.push_back({.kind = kind, .gain_bytes = gain, .is_enough = gain >= missing_});
+  }
+
+  void from_the_cache() {
+    const std::uint64_t gain = account_.cached_hard_bytes;
+    if (message_.numbers.is_expandable) return;
+    if (message_.writer == Writer::kPyTorchXpu) {
+      const bool has_settings = !message_.settings_variable.empty();
+      put(has_settings ? RemedyKind::kExpandableSegments : RemedyKind::kEmptyCache, gain);
+      return;
+    }
+    if (message_.writer == Writer::kPyTorchNpu) return put(RemedyKind::kMaxSplitSize, gain);
+    // Without a range the text was cut: nothing says that it is old.
+    const auto& versions = message_.versions;
+    const bool is_old = versions && versions->to && *versions->to < kFirstWithExpandable;
+    if (!is_old) put(RemedyKind::kExpandableSegments, gain);
+    const bool may_split = versions && versions->from >= kFirstWithSplits;
+    const bool has_doubts = is_old || message_.writer == Writer::kPyTorchHip;
+    if (has_doubts && may_split) put(RemedyKind::kMaxSplitSize, gain);
+    if (is_old) put(RemedyKind::kUpgradePyTorch, gain);
+  }
+
+  void from_the_limit() {
+    if (account_.limit_bytes && limit_left_ < account_.free_bytes) {
+      put(RemedyKind::kRaiseLimit, account_.free_bytes - limit_left_);
+    }
+  }
+
+  // Those that are surely not ours.
+  void from_other_processes() {
+    std::uint64_t others = 0;
+    for (const device::ProcessMemory& process : message_.numbers.other_processes) {
+      if (!may_be_own(message_, process)) others = saturating_add(others, process.used_bytes);
+    }
+    others = std::min(others, account_.other_processes_bytes);
+    const std::uint64_t then =
+        std::min(saturating_add(account_.free_bytes, others), limit_left_);
+    put(RemedyKind::kEndOtherProcesses, saturating_subtract(then, takeable_));
+    if (message_.own == OwnProcess::kMaybe) {
+      remedies_.push_back({.kind = RemedyKind::kFindOwnProcess});
+    }
+  }
+
+  const OomMessage& message_;
+  const memory::Account& account_;
+  std::uint64_t limit_left_ = 0;
+  std::uint64_t takeable_ = 0;
+  std::uint64_t missing_ = 0;
+  std::vector<MessageRemedy> remedies_{};
+};
+
+void judge_pytorch(OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  if (numbers.is_absurd) {
+    message.remedies = {{.kind = RemedyKind::kCheckSize}};
+    return;
+  }
+  if (numbers.is_rejection) {
+    message.verdict = Verdict::kShortage;
+    message.remedies = {{.kind = RemedyKind::kRaiseLimit}, {.kind = RemedyKind::kUseLess}};
+    return;
+  }
+  find_own_process(message);
+  message.exceeds_card = numbers.total_bytes && numbers.reserved_bytes() > *numbers.total_bytes &&
+                         numbers.reserved_bytes() - *numbers.total_bytes > 16_MiB;
+  if (!numbers.free_bytes || !numbers.allocated_bytes || numbers.asked_bytes == 0) {
+    message.remedies = {{.kind = RemedyKind::kUseLess}, {.kind = RemedyKind::kSeeWhoHolds}};
+    return;
+  }
+  const memory::Account account = account_of(message);
+  message.verdict = explain(account).verdict;
+  message.remedies = PyTorchRemedies(message, account).all();
+}
+
+// --- The rest ------------------------------------------------------------------------------------
+
+void judge_mps(OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  const std::uint64_t held =
+      saturating_add(numbers.allocated_bytes.value_or(0), message.other_bytes);
+  if (message.settings_variable.empty()) {  // one buffer larger than Metal allows
+    message.remedies = {{.kind = RemedyKind::kUseLess}};
+    return;
+  }
+  if (numbers.limit_bytes && numbers.asked_bytes > 0 &&
+      saturating_add(held, numbers.asked_bytes) > *numbers.limit_bytes) {
+    message.verdict = Verdict::kShortage;
+  }
+  message.remedies = {{.kind = RemedyKind::kUseLess},
+                      {.kind = RemedyKind::kEmptyCache},
+                      {.kind = RemedyKind::kMpsWatermark}};
+}
+
+void judge_vllm(OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  if (numbers.total_bytes || numbers.limit_bytes) {  // at the start
+    if (numbers.free_bytes && numbers.limit_bytes && *numbers.free_bytes < *numbers.limit_bytes) {
+      message.verdict = Verdict::kShortage;
+    }
+    message.remedies = {{.kind = RemedyKind::kVllmLowerShare}, {.kind = RemedyKind::kSeeWhoHolds}};
+    return;
+  }
+  if (numbers.free_bytes && numbers.asked_bytes > *numbers.free_bytes) {
+    message.verdict = Verdict::kShortage;
+  }
+  message.remedies = {{.kind = RemedyKind::kVllmRaiseShare},
+                      {.kind = RemedyKind::kVllmShorterContext}};
+}
+
+void judge_jax(OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  if (numbers.total_bytes) {
+    if (numbers.asked_bytes > *numbers.total_bytes) message.verdict = Verdict::kShortage;
+    message.remedies = {{.kind = RemedyKind::kUseLess}};
+    return;
+  }
+  message.remedies = {{.kind = RemedyKind::kUseLess},
+                      {.kind = RemedyKind::kXlaFraction},
+                      {.kind = RemedyKind::kXlaPreallocation},
+                      {.kind = RemedyKind::kSeeWhoHolds}};
+}
+
+void judge_kernel(OomMessage& message) {
+  message.verdict = Verdict::kShortage;
+  message.remedies = {{.kind = RemedyKind::kHostMemory}};
+  if (message.is_container_limit) message.remedies.push_back({.kind = RemedyKind::kContainerLimit});
+}
+
+// No process is asked for as much in earnest.
+bool is_no_real_size(std::uint64_t size) { return size >= 16_TiB; }
+
+std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
+  switch (message.writer) {
+    case Writer::kCudaRuntime:
+    case Writer::kHipRuntime:
+      return {{.kind = RemedyKind::kSeeWhoHolds}, {.kind = RemedyKind::kUseLess}};
+    case Writer::kCublas:
+    case Writer::kCudnn:
+    case Writer::kCudaLibrary:
+      return {{.kind = RemedyKind::kLeaveRoom},
+              {.kind = RemedyKind::kUseLess},
+              {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kNccl:
+      return {{.kind = RemedyKind::kLeaveRoom},
+              {.kind = RemedyKind::kNcclBuffers},
+              {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kCupy:
+      return {{.kind = RemedyKind::kUseLess}, {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kTensorFlow:
+      return {{.kind = RemedyKind::kUseLess},
+              {.kind = RemedyKind::kTensorFlowGrowth},
+              {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kSharedMemory:
+      return {{.kind = RemedyKind::kSharedMemorySize}};
+    case Writer::kKilled:
+      return {{.kind = RemedyKind::kKernelLog}, {.kind = RemedyKind::kHostMemory}};
+    default:
+      return {{.kind = RemedyKind::kHostMemory}};
+  }
+}
+
+}  // namespace
+
+void judge(OomMessage& message) {
+  if (is_pytorch_device(message.writer)) return judge_pytorch(message);
+  if (message.writer == Writer::kPyTorchMps) return judge_mps(message);
+  if (message.writer == Writer::kVllm) return judge_vllm(message);
+  if (message.writer == Writer::kJax) {
+    judge_jax(message);
+  } else if (message.writer == Writer::kKernel) {
+    judge_kernel(message);
+  } else {
+    message.remedies = remedies_of(message);
+  }
+  if (is_no_real_size(message.numbers.asked_bytes)) {
+    message.remedies.insert(message.remedies.begin(), {.kind = RemedyKind::kCheckSize});
+  }
+}
+
+}  // namespace headroom::diagnose::internal

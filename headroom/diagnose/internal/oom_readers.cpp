@@ -1,0 +1,364 @@
+// The numbers of each writer. Texts are squeezed: they have no blanks.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "headroom/diagnose/internal/oom_writers.h"
+#include "headroom/diagnose/internal/squeezed.h"
+
+namespace headroom::diagnose::internal {
+namespace {
+
+using memory::PyTorchVersion;
+
+constexpr PyTorchVersion kFirstWithSplitSize{1, 10};
+
+bool has(std::string_view text, std::string_view words) {
+  return text.find(words) != std::string_view::npos;
+}
+
+std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view words) {
+  const std::size_t at = text.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  return leading_number(text.substr(at + words.size()));
+}
+
+ReadMessage plain(const Spot& spot) {
+  return {.message = {.writer = spot.writer}, .strength = spot.strength};
+}
+
+// --- PyTorch -------------------------------------------------------------------------------------
+
+void narrow(VersionRange& range,
+            PyTorchVersion from,
+            const std::optional<PyTorchVersion>& to = std::nullopt) {
+  VersionRange out = range;
+  out.from = std::max(out.from, from);
+  if (to) out.to = out.to ? std::min(*out.to, *to) : *to;
+  // The class of the exception may be somebody else's, who threw it again; the format is not.
+  if (!out.to || out.from <= *out.to) range = out;
+}
+
+// `(GPU 0; 7.93 GiB total capacity; ...)`.
+VersionRange bracket_versions(std::string_view text) {
+  if (has(text, "cached)")) return {{1, 0}, PyTorchVersion{1, 3}};
+  if (has(text, "max_split_size_mb")) return {kFirstWithSplitSize, PyTorchVersion{2, 0}};
+  return {{1, 4}, PyTorchVersion{1, 9}};
+}
+
+VersionRange sentence_versions(std::string_view text) {
+  VersionRange out{{2, 1}, std::nullopt};
+  if (has(text, "totalcapactyof")) narrow(out, {2, 1}, PyTorchVersion{2, 2});
+  if (has(text, "totalcapacityof")) narrow(out, {2, 2});
+  if (has(text, "trysettingmax_split_size_mb")) narrow(out, {2, 1}, PyTorchVersion{2, 1});
+  if (has(text, "_CONF=expandable_segments:True")) narrow(out, {2, 2});
+  if (has(text, "PYTORCH_ALLOC_CONF=")) narrow(out, {2, 10}, PyTorchVersion{2, 10});
+  if (has(text, "docs.pytorch.org")) narrow(out, {2, 11});
+  if (has(text, "expandable_segmentsisenabled")) narrow(out, {2, 15});
+  return out;
+}
+
+std::optional<VersionRange> versions_of(std::string_view before, std::string_view text) {
+  const bool has_brackets = has(text, "totalcapacity;");
+  if (!has_brackets && !has(text, "hasatotalcapac")) return std::nullopt;
+  VersionRange out = has_brackets ? bracket_versions(text) : sentence_versions(text);
+  if (before.ends_with("torch.OutOfMemoryError:")) narrow(out, {2, 5});
+  if (before.ends_with("torch.cuda.OutOfMemoryError:")) {
+    // Where the advice behind the brackets was cut off.
+    if (has_brackets && out.to == PyTorchVersion{1, 9}) out.to = PyTorchVersion{2, 0};
+    narrow(out, {1, 13}, PyTorchVersion{2, 4});
+  }
+  if (has_brackets && before.ends_with("RuntimeError:")) {
+    narrow(out, {1, 0}, PyTorchVersion{1, 12});
+  }
+  return out;
+}
+
+std::string_view variable_of(const OomMessage& message, std::string_view text) {
+  if (message.versions && message.versions->to &&
+      *message.versions->to < kFirstWithSplitSize) {
+    return {};
+  }
+  if (has(text, "PYTORCH_ALLOC_CONF")) return "PYTORCH_ALLOC_CONF";
+  switch (message.writer) {
+    case Writer::kPyTorchCuda:
+      return "PYTORCH_CUDA_ALLOC_CONF";
+    case Writer::kPyTorchHip:
+      return "PYTORCH_HIP_ALLOC_CONF";
+    case Writer::kPyTorchNpu:
+      return "PYTORCH_NPU_ALLOC_CONF";
+    default:
+      return {};
+  }
+}
+
+// Intel's extension has a sentence of its own before the numbers.
+Writer device_writer(Writer writer, std::string_view before, std::string_view text) {
+  if (before.ends_with("sizelargerthan4GB!")) return Writer::kPyTorchXpu;
+  return writer == Writer::kPyTorchCuda && has(text, "(NPU") ? Writer::kPyTorchNpu : writer;
+}
+
+std::optional<ReadMessage> read_pytorch(const Spot& spot,
+                                        std::string_view before,
+                                        std::string_view text) {
+  ReadMessage out = plain(spot);
+  out.message.writer = device_writer(spot.writer, before, text);
+  const auto numbers = memory::parse_pytorch_message(text);
+  if (!numbers) {
+    if (text.starts_with("Triedtoallocate")) return std::nullopt;
+    out.strength = Strength::kPartial;
+    return out;
+  }
+  out.message.numbers = *numbers;
+  out.message.versions = versions_of(before, text);
+  const bool is_nvidia_or_amd =
+      out.message.writer == Writer::kPyTorchCuda || out.message.writer == Writer::kPyTorchHip;
+  if (!is_nvidia_or_amd) out.message.versions.reset();  // their formats are not dated here
+  out.message.settings_variable = variable_of(out.message, text);
+  return out;
+}
+
+ReadMessage read_mps(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  OomMessage& message = out.message;
+  message.settings_variable = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
+  if (const auto buffer = size_behind(text, "Invalidbuffersize:")) {
+    message.numbers.asked_bytes = *buffer;
+    message.settings_variable = {};  // Metal refused one buffer, whatever the limit is
+    return out;
+  }
+  message.numbers.allocated_bytes = size_behind(text, "MPSallocated:");
+  message.other_bytes = size_behind(text, "otherallocations:").value_or(0);
+  message.numbers.limit_bytes = size_behind(text, "maxallowed:");
+  message.numbers.asked_bytes = size_behind(text, "Triedtoallocate").value_or(0);
+  if (message.numbers.limit_bytes) message.versions = VersionRange{{1, 13}, std::nullopt};
+  if (message.numbers.asked_bytes == 0) out.strength = Strength::kPartial;
+  return out;
+}
+
+// --- Other libraries -----------------------------------------------------------------------------
+
+// `shape[32,512,1024]andtypefloat`: TensorFlow does not say how much that is.
+std::uint64_t tensor_bytes(std::string_view text) {
+  const std::size_t from = text.find("shape[");
+  const std::size_t end = from == std::string_view::npos ? from : text.find(']', from);
+  if (end == std::string_view::npos) return 0;
+  struct Type {
+    std::string_view name;
+    std::uint64_t bytes;
+  };
+  constexpr std::array<Type, 13> kTypes{Type{"float", 4},
+                                        Type{"double", 8},
+                                        Type{"half", 2},
+                                        Type{"bfloat16", 2},
+                                        Type{"int64", 8},
+                                        Type{"int32", 4},
+                                        Type{"int16", 2},
+                                        Type{"int8", 1},
+                                        Type{"uint8", 1},
+                                        Type{"bool", 1},
+                                        Type{"complex64", 8},
+                                        Type{"complex128", 16},
+                                        Type{"uint32", 4}};
+  std::uint64_t bytes = 0;
+  constexpr std::string_view kType = "andtype";
+  const std::size_t at = text.find(kType, end);
+  if (at == std::string_view::npos) return 0;
+  for (const Type& type : kTypes) {
+    if (text.substr(at + kType.size()).starts_with(type.name)) bytes = type.bytes;
+  }
+  for (std::string_view rest = text.substr(from + 6, end - from - 6); !rest.empty();) {
+    const auto size = leading_number(rest);
+    if (!size) return 0;
+    const bool is_absurd = *size != 0 && bytes > device::kAbsurdSize / *size;
+    bytes = is_absurd ? device::kAbsurdSize : bytes * *size;
+    const std::size_t comma = rest.find(',');
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
+  return bytes;
+}
+
+ReadMessage read_tensorflow(const Spot& spot, std::string_view before, std::string_view text) {
+  ReadMessage out = plain(spot);
+  if (text.starts_with("OOM")) {
+    out.message.numbers.asked_bytes = tensor_bytes(text);
+    const std::string_view on = text.substr(0, std::min<std::size_t>(text.size(), 400));
+    out.message.numbers.device = static_cast<int>(
+        std::min<std::uint64_t>(number_behind(on, "device:GPU:").value_or(0), 1024));
+    return out;
+  }
+  // The allocator is the same in JAX; where the line came from says whose it was.
+  const std::string_view near = before.substr(before.size() - std::min<std::size_t>(before.size(), 200));
+  if (has(near, "external/xla") || has(near, "external/tsl") || has(near, "xla/tsl")) {
+    out.message.writer = Writer::kJax;
+  }
+  out.message.numbers.asked_bytes =
+      size_behind(text, "ranoutofmemorytryingtoallocate").value_or(0);
+  return out;
+}
+
+ReadMessage read_jax(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  memory::PyTorchMessage& numbers = out.message.numbers;
+  for (const std::string_view words : {"Outofmemorywhiletryingtoallocate",
+                                       "Failedtoallocaterequestfor",
+                                       "Outofmemoryallocating"}) {
+    if (text.starts_with(words)) numbers.asked_bytes = size_behind(text, words).value_or(0);
+  }
+  // A TPU: `Used 20.36G of 15.48G hbm`. The whole program is what was asked for.
+  if (text.starts_with("Ranout")) {
+    numbers.asked_bytes = size_behind(text, "Used").value_or(0);
+    const std::size_t used = text.find("Used");
+    if (used != std::string_view::npos) numbers.total_bytes = size_behind(text.substr(used), "of");
+  }
+  return out;
+}
+
+ReadMessage read_cupy_or_jax(const Spot& spot, std::string_view before, std::string_view text) {
+  const bool is_jax = before.ends_with("RESOURCE_EXHAUSTED:") || before.ends_with("exhausted:");
+  ReadMessage out = read_jax(spot, text);
+  out.message.writer = is_jax ? Writer::kJax : Writer::kCupy;
+  out.message.numbers.allocated_bytes = size_behind(text, "allocatedsofar:");
+  out.message.numbers.limit_bytes = size_behind(text, "limitsetto:");
+  return out;
+}
+
+// `Freememoryondevicecuda:0(31.44/47.38GiB)onstartup...utilization(0.95,45.01GiB)`.
+void read_vllm_start(std::string_view text, memory::PyTorchMessage& numbers) {
+  const std::size_t bracket = text.find('(');
+  const std::size_t slash = text.find('/', bracket);
+  const std::size_t end = text.find(')', bracket);
+  if (bracket == std::string_view::npos || slash == std::string_view::npos || slash > end) return;
+  const auto total = leading_size(text.substr(slash + 1));
+  if (!total) return;
+  const std::string unit(text.substr(end - 3, 3));
+  const auto free = leading_size(std::string(text.substr(bracket + 1, slash - bracket - 1)) + unit);
+  numbers.total_bytes = total->bytes;
+  if (free) numbers.free_bytes = free->bytes;
+  constexpr std::string_view kShare = "utilization(";
+  const std::size_t share = text.find(kShare, end);
+  const std::size_t comma = text.find(',', share);
+  if (share == std::string_view::npos || comma == std::string_view::npos) return;
+  if (const auto size = leading_size(text.substr(comma + 1))) numbers.limit_bytes = size->bytes;
+}
+
+std::optional<ReadMessage> read_vllm(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  memory::PyTorchMessage& numbers = out.message.numbers;
+  if (text.starts_with("Freememory")) {
+    if (!has(text, "onstartupislessthan")) return std::nullopt;
+    read_vllm_start(text, numbers);
+  }
+  if (text.starts_with("Toserve")) {
+    const std::size_t need = text.find("KVcacheisneeded");
+    const std::size_t from = text.substr(0, need).rfind('(');
+    if (need != std::string_view::npos && from != std::string_view::npos) {
+      const auto size = leading_size(text.substr(from + 1));
+      if (size) numbers.asked_bytes = size->bytes;
+    }
+    numbers.free_bytes = size_behind(text, "availableKVcachememory(");
+  }
+  return out;
+}
+
+// --- The machine ---------------------------------------------------------------------------------
+
+ReadMessage read_kernel(const Spot& spot, std::string_view before, std::string_view text) {
+  ReadMessage out = plain(spot);
+  OomMessage& message = out.message;
+  for (const std::string_view words : {"Killedprocess", "Killprocess", ",pid="}) {
+    if (!message.pid) message.pid = number_behind(text.substr(0, 600), words);
+  }
+  message.numbers.total_bytes = std::nullopt;
+  message.numbers.this_process_bytes = size_behind(text, "anon-rss:");
+  message.is_container_limit =
+      before.ends_with("Memorycgroupoutofmemory:") || has(text.substr(0, 200), "CONSTRAINT_MEMCG") ||
+      text.starts_with("OOMKilled") || text.starts_with("oom-killevent") ||
+      text.starts_with("oom_killevent");
+  // Somebody's script may say `Killed process 12`; the kernel says why.
+  const bool is_kernel = before.ends_with("utofmemory:") || has(text.substr(0, 200), "total-vm:");
+  if (spot.strength == Strength::kWhole && !is_kernel) {
+    message.writer = Writer::kKilled;
+    out.strength = Strength::kHint;
+  }
+  return out;
+}
+
+std::optional<ReadMessage> read_host(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  memory::PyTorchMessage& numbers = out.message.numbers;
+  if (spot.writer == Writer::kPyTorchCpu) {
+    numbers.asked_bytes = size_behind(text, "youtriedtoallocate").value_or(0);
+    if (numbers.asked_bytes == 0) out.strength = Strength::kPartial;
+  }
+  if (spot.writer == Writer::kNumpy) {
+    const auto size = size_behind(text, "Unabletoallocate");
+    if (!size) return std::nullopt;
+    numbers.asked_bytes = *size;
+  }
+  if (spot.writer == Writer::kPython && text.starts_with("unabletommap")) {
+    if (!has(text.substr(0, 2000), "Cannotallocatememory")) return std::nullopt;
+    numbers.asked_bytes = size_behind(text, "unabletommap").value_or(0);
+  }
+  return out;
+}
+
+std::optional<ReadMessage> read_nccl(const Spot& spot, std::string_view text) {
+  const std::string_view near = text.substr(0, 1000);
+  if (text.starts_with("nccl") && !has(near, "outofmemory")) return std::nullopt;
+  return plain(spot);
+}
+
+// `ggml...: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory`, and what drivers
+// and libraries say, most of them without a number.
+ReadMessage read_runtime(const Spot& spot, std::string_view before) {
+  ReadMessage out = plain(spot);
+  const std::string_view near = before.substr(before.size() - std::min<std::size_t>(before.size(), 120));
+  for (const std::string_view words : {"allocating", "failedtoallocate"}) {
+    const std::size_t at = near.rfind(words);
+    if (at == std::string_view::npos) continue;
+    if (const auto size = leading_size(near.substr(at + words.size()))) {
+      out.message.numbers.asked_bytes = size->bytes;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<ReadMessage> read_spot(const Spot& spot,
+                                     std::string_view before,
+                                     std::string_view text) {
+  switch (spot.writer) {
+    case Writer::kPyTorchCuda:
+    case Writer::kPyTorchHip:
+    case Writer::kPyTorchXpu:
+    case Writer::kPyTorchNpu:
+      return read_pytorch(spot, before, text);
+    case Writer::kPyTorchMps:
+      return read_mps(spot, text);
+    case Writer::kCudaRuntime:
+    case Writer::kHipRuntime:
+      return read_runtime(spot, before);
+    case Writer::kNccl:
+      return read_nccl(spot, text);
+    case Writer::kCupy:
+      return read_cupy_or_jax(spot, before, text);
+    case Writer::kJax:
+      return read_jax(spot, text);
+    case Writer::kTensorFlow:
+      return read_tensorflow(spot, before, text);
+    case Writer::kVllm:
+      return read_vllm(spot, text);
+    case Writer::kKernel:
+      return read_kernel(spot, before, text);
+    case Writer::kPyTorchCpu:
+    case Writer::kNumpy:
+    case Writer::kPython:
+      return read_host(spot, text);
+    default:
+      return plain(spot);
+  }
+}
+
+}  // namespace headroom::diagnose::internal

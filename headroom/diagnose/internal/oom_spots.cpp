@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "headroom/diagnose/internal/oom_writers.h"
+
+namespace headroom::diagnose::internal {
+namespace {
+
+struct Anchor {
+  std::string_view words;  // without blanks
+  Writer writer;
+  Strength strength = Strength::kWhole;
+};
+
+constexpr Anchor kAnchors[] = {
+    {"CUDAoutofmemory", Writer::kPyTorchCuda},
+    {"HIPoutofmemory", Writer::kPyTorchHip},
+    {"XPUoutofmemory", Writer::kPyTorchXpu},
+    {"NPUoutofmemory", Writer::kPyTorchNpu},
+    {"MPSbackendoutofmemory", Writer::kPyTorchMps},
+    {"Invalidbuffersize:", Writer::kPyTorchMps},
+    {"Triedtoallocate", Writer::kPyTorchCuda},  // pasted without its beginning
+    {"DefaultCPUAllocator:", Writer::kPyTorchCpu},
+    {"BuynewRAM", Writer::kPyTorchCpu, Strength::kPartial},
+    {"CUDAerror:outofmemory", Writer::kCudaRuntime},
+    {"CUDAdrivererror:outofmemory", Writer::kCudaRuntime},
+    {"CUDAruntimeerror:outofmemory", Writer::kCudaRuntime},
+    {"cudaruntimeerror(2):outofmemory", Writer::kCudaRuntime},
+    {"CUDAfailure2:outofmemory", Writer::kCudaRuntime},
+    {"CUDAfailedwitherroroutofmemory", Writer::kCudaRuntime},
+    {"cudaMallocfailed:outofmemory", Writer::kCudaRuntime},
+    {"CUDA_ERROR_OUT_OF_MEMORY", Writer::kCudaRuntime},
+    {"cudaErrorMemoryAllocation", Writer::kCudaRuntime},
+    {"HIPerror:outofmemory", Writer::kHipRuntime},
+    {"hipErrorOutOfMemory", Writer::kHipRuntime},
+    {"hipErrorMemoryAllocation", Writer::kHipRuntime},
+    {"CUBLAS_STATUS_ALLOC_FAILED", Writer::kCublas},
+    {"HIPBLAS_STATUS_ALLOC_FAILED", Writer::kCublas},
+    {"rocblas_status_memory_error", Writer::kCublas},
+    {"CUDNN_STATUS_ALLOC_FAILED", Writer::kCudnn},
+    {"CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", Writer::kCudnn},
+    {"CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", Writer::kCudnn},
+    {"miopenStatusAllocFailed", Writer::kCudnn},
+    {"CUSOLVER_STATUS_ALLOC_FAILED", Writer::kCudaLibrary},
+    {"CUSPARSE_STATUS_ALLOC_FAILED", Writer::kCudaLibrary},
+    {"CUFFT_ALLOC_FAILED", Writer::kCudaLibrary},
+    {"Cudafailure'outofmemory'", Writer::kNccl},
+    {"Cudafailure2'outofmemory'", Writer::kNccl},
+    {"ncclUnhandledCudaError", Writer::kNccl},  // only where "out of memory" follows
+    {"FailedtoCUDAcalloc", Writer::kNccl, Strength::kPartial},
+    {"FailedtoCUDAmalloc", Writer::kNccl, Strength::kPartial},
+    {"Outofmemorywhiletryingtoallocate", Writer::kJax},
+    {"Failedtoallocaterequestfor", Writer::kJax},
+    {"Ranoutofmemoryinmemoryspace", Writer::kJax},
+    {"Outofmemoryallocating", Writer::kCupy},  // or JAX
+    {"OOMwhenallocatingtensorwithshape", Writer::kTensorFlow},
+    {"ranoutofmemorytryingtoallocate", Writer::kTensorFlow, Strength::kPartial},
+    {"Noavailablememoryforthecacheblocks", Writer::kVllm},
+    {"Freememoryondevice", Writer::kVllm},
+    {"Toserveatleastonerequest", Writer::kVllm},
+    {"themaximumnumberoftokensthatcanbestoredinKVcache", Writer::kVllm},
+    {"Killedprocess", Writer::kKernel},
+    {"Killprocess", Writer::kKernel, Strength::kPartial},
+    {"oom-kill:constraint=", Writer::kKernel, Strength::kPartial},
+    {"invokedoom-killer", Writer::kKernel, Strength::kPartial},
+    {"oom-killevent", Writer::kKernel, Strength::kPartial},
+    {"oom_killevent", Writer::kKernel, Strength::kPartial},
+    {"OOMKilled", Writer::kKernel, Strength::kPartial},
+    {"std::bad_alloc", Writer::kCpp},
+    {"Unabletoallocate", Writer::kNumpy},
+    {"[Errno12]", Writer::kPython},
+    {"unabletommap", Writer::kPython},
+    {"outofsharedmemory", Writer::kSharedMemory},
+    {"exitcode137", Writer::kKilled, Strength::kHint},
+    {"exitcode:137", Writer::kKilled, Strength::kHint},
+    {"exitcode=137", Writer::kKilled, Strength::kHint},
+    {"exitstatus137", Writer::kKilled, Strength::kHint},
+    {"exitcode:-9", Writer::kKilled, Strength::kHint},
+    {"exitcode-9", Writer::kKilled, Strength::kHint},
+    {"killedbysignal:Killed", Writer::kKilled, Strength::kHint},
+    {"SIGKILL", Writer::kKilled, Strength::kHint},
+};
+
+// The anchors by their first character, the longest first.
+class Anchors {
+ public:
+  Anchors() {
+    for (const Anchor& anchor : kAnchors) {
+      by_first_[static_cast<unsigned char>(anchor.words.front())].push_back(&anchor);
+    }
+    for (auto& list : by_first_) {
+      std::ranges::sort(list, std::ranges::greater{}, [](const Anchor* a) {
+        return a->words.size();
+      });
+    }
+  }
+
+  [[nodiscard]] const Anchor* at_start_of(std::string_view text) const {
+    for (const Anchor* anchor : by_first_[static_cast<unsigned char>(text.front())]) {
+      if (text.starts_with(anchor->words)) return anchor;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::array<std::vector<const Anchor*>, 256> by_first_{};
+};
+
+bool has_a_tried(Writer writer) {
+  return is_pytorch_device(writer) || writer == Writer::kPyTorchMps;
+}
+
+}  // namespace
+
+std::vector<Spot> find_spots(std::string_view text) {
+  constexpr std::string_view kTried = "Triedtoallocate";
+  constexpr std::size_t kSameSentence = 300;
+  const Anchors anchors;
+  std::vector<Spot> out;
+  bool is_open = false;  // the last message has not yet said what it tried
+  for (std::size_t i = 0; i < text.size();) {
+    const Anchor* anchor = anchors.at_start_of(text.substr(i));
+    if (anchor == nullptr) {
+      ++i;
+      continue;
+    }
+    const bool is_tried = anchor->words == kTried;
+    const bool goes_on =
+        is_tried && is_open && !out.empty() && i - out.back().at < kSameSentence;
+    if (!goes_on) {
+      out.push_back({.at = i, .writer = anchor->writer, .strength = anchor->strength});
+    }
+    is_open = !is_tried && has_a_tried(anchor->writer);
+    i += anchor->words.size();
+  }
+  return out;
+}
+
+}  // namespace headroom::diagnose::internal

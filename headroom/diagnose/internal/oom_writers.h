@@ -1,0 +1,42 @@
+// By which words each writer is known, and how its numbers are read.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "headroom/diagnose/oom_message.h"
+
+namespace headroom::diagnose::internal {
+
+// How much a text says by itself.
+enum class Strength : std::uint8_t {
+  kHint,     // may have another cause; of no interest beside anything else
+  kPartial,  // an echo: of no interest beside a whole message of the same writer
+  kWhole,
+};
+
+// Words of a message in a squeezed log.
+struct Spot {
+  std::size_t at = 0;
+  Writer writer = Writer::kPyTorchCuda;
+  Strength strength = Strength::kWhole;
+};
+
+// In the order of the text; one pass over it.
+[[nodiscard]] std::vector<Spot> find_spots(std::string_view text);
+
+struct ReadMessage {
+  OomMessage message{};
+  Strength strength = Strength::kWhole;
+};
+
+// `before` is the text up to the spot, `text` from there to the next one. Unset: these words are no
+// out-of-memory message here.
+[[nodiscard]] std::optional<ReadMessage> read_spot(const Spot& spot,
+                                                   std::string_view before,
+                                                   std::string_view text);
+
+// Fills in which process is ours, the verdict and the remedies.
+void judge(OomMessage& message);
+
+}  // namespace headroom::diagnose::internal

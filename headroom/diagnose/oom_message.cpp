@@ -1,0 +1,202 @@
+#include "headroom/diagnose/oom_message.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <utility>
+
+#include "headroom/base/checked.h"
+
+#include "headroom/diagnose/internal/oom_writers.h"
+#include "headroom/diagnose/internal/squeezed.h"
+
+namespace headroom::diagnose {
+namespace {
+
+using internal::ReadMessage;
+using internal::Spot;
+using internal::Squeezed;
+using internal::Strength;
+
+constexpr std::size_t kLongestMessage = 16384;
+
+struct Found {
+  std::size_t at = 0;
+  Strength strength = Strength::kWhole;
+  OomMessage message{};
+};
+
+std::optional<Found> read_at(const Squeezed& log, const Spot& spot, std::size_t end) {
+  const std::string_view all = log.text;
+  const std::size_t length = std::min(end - spot.at, kLongestMessage);
+  auto read = read_spot(spot, all.substr(0, spot.at), all.substr(spot.at, length));
+  if (!read) return std::nullopt;
+  Found out{.at = spot.at, .strength = read->strength, .message = std::move(read->message)};
+  const std::string_view speaker = log.speaker_at(spot.at);
+  if (!speaker.empty()) out.message.speakers.emplace_back(speaker);
+  return out;
+}
+
+std::vector<Found> read_all(const Squeezed& log) {
+  const std::vector<Spot> spots = internal::find_spots(log.text);
+  std::vector<Found> out;
+  for (std::size_t i = 0; i < spots.size(); ++i) {
+    const std::size_t end = i + 1 < spots.size() ? spots[i + 1].at : log.text.size();
+    if (auto found = read_at(log, spots[i], end)) out.push_back(*std::move(found));
+  }
+  for (const Squeezed::Word& word : log.words) {
+    const bool is_killed = word.word == "Killed";
+    out.push_back({.at = word.at,
+                   .strength = is_killed ? Strength::kHint : Strength::kPartial,
+                   .message = {.writer = is_killed ? Writer::kKilled : Writer::kPython}});
+  }
+  std::ranges::stable_sort(out, {}, &Found::at);
+  return out;
+}
+
+// Echoes go where the message itself is there.
+void drop_echoes(std::vector<Found>& found) {
+  const bool has_more_than_hints = std::ranges::any_of(
+      found, [](const Found& one) { return one.strength > Strength::kHint; });
+  std::array<bool, 32> has_whole{};
+  for (const Found& one : found) {
+    if (one.strength == Strength::kWhole) {
+      has_whole[static_cast<std::size_t>(one.message.writer)] = true;
+    }
+  }
+  // numpy's error is Python's too; TensorFlow's allocator warns before JAX or TensorFlow fails.
+  const auto is_told = [&](Writer writer) { return has_whole[static_cast<std::size_t>(writer)]; };
+  std::erase_if(found, [&](const Found& one) {
+    if (one.strength == Strength::kHint) return has_more_than_hints;
+    if (one.strength == Strength::kWhole) return false;
+    const Writer writer = one.message.writer;
+    return is_told(writer) || (writer == Writer::kPython && is_told(Writer::kNumpy)) ||
+           (writer == Writer::kTensorFlow && is_told(Writer::kJax));
+  });
+}
+
+std::string key_of(const OomMessage& message) {
+  std::string out;
+  const auto add = [&](std::uint64_t value) { out += std::to_string(value) + ","; };
+  const memory::PyTorchMessage& numbers = message.numbers;
+  add(static_cast<std::uint64_t>(message.writer));
+  add(numbers.asked_bytes);
+  add(static_cast<std::uint64_t>(numbers.device));
+  for (const auto& value : {numbers.total_bytes,
+                            numbers.free_bytes,
+                            numbers.this_process_bytes,
+                            numbers.limit_bytes,
+                            numbers.allocated_bytes,
+                            numbers.private_pool_bytes,
+                            numbers.unallocated_bytes,
+                            message.pid}) {
+    add(value ? *value + 1 : 0);
+  }
+  for (const device::ProcessMemory& process : numbers.other_processes) {
+    add(static_cast<std::uint64_t>(process.pid));
+    add(process.used_bytes);
+  }
+  return out;
+}
+
+void add_speaker(OomMessage& message, const std::vector<std::string>& speakers) {
+  constexpr std::size_t kMost = 64;
+  for (const std::string& speaker : speakers) {
+    const bool is_known =
+        std::ranges::find(message.speakers, speaker) != message.speakers.end();
+    if (!is_known && message.speakers.size() < kMost) message.speakers.push_back(speaker);
+  }
+}
+
+// Each once, where it was last.
+std::vector<OomMessage> distinct(std::vector<Found> found) {
+  std::unordered_map<std::string, std::size_t> known;
+  std::vector<Found> kept;
+  for (Found& one : found) {
+    const auto [place, is_new] = known.try_emplace(key_of(one.message), kept.size());
+    if (is_new) {
+      kept.push_back(std::move(one));
+      continue;
+    }
+    Found& before = kept[place->second];
+    before.at = one.at;
+    ++before.message.count;
+    add_speaker(before.message, one.message.speakers);
+  }
+  std::ranges::stable_sort(kept, {}, &Found::at);
+  std::vector<OomMessage> out;
+  out.reserve(kept.size());
+  for (Found& one : kept) out.push_back(std::move(one.message));
+  return out;
+}
+
+std::string nothing_found(std::string_view text) {
+  for (const std::string_view status : {"CUDNN_STATUS_INTERNAL_ERROR",
+                                        "CUDNN_STATUS_NOT_INITIALIZED",
+                                        "CUBLAS_STATUS_NOT_INITIALIZED"}) {
+    if (text.find(status) == std::string_view::npos) continue;
+    return std::string(status) +
+           " is not by itself out of memory: it has other causes as well, so look for a message "
+           "before it that is";
+  }
+  return "this is no out-of-memory message of PyTorch or of another program that is known here, "
+         "such as 'CUDA out of memory. Tried to allocate ...'";
+}
+
+}  // namespace
+
+std::string_view to_string(Writer writer) noexcept {
+  constexpr std::array<std::string_view, 22> kNames{
+      "pytorch_cuda", "pytorch_hip", "pytorch_xpu",  "pytorch_npu", "pytorch_mps", "pytorch_cpu",
+      "cuda_runtime", "hip_runtime", "cublas",       "cudnn",       "cuda_library", "nccl",
+      "cupy",         "jax",         "tensorflow",   "vllm",        "kernel",       "cpp",
+      "python",       "numpy",       "shared_memory", "killed"};
+  return kNames[static_cast<std::size_t>(writer)];
+}
+
+std::string_view to_string(RemedyKind kind) noexcept {
+  constexpr std::array<std::string_view, 23> kNames{
+      "expandable_segments", "max_split_size",    "upgrade_pytorch",     "raise_limit",
+      "end_other_processes", "find_own_process",  "use_less",            "empty_cache",
+      "mps_watermark",       "leave_room",        "see_who_holds",       "nccl_buffers",
+      "xla_fraction",        "xla_preallocation", "tensorflow_growth",   "vllm_raise_share",
+      "vllm_lower_share",    "vllm_shorter_context", "host_memory",      "container_limit",
+      "shared_memory_size",  "kernel_log",        "check_size"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Result<OomLog, std::string> read_oom_log(std::string_view text) {
+  const Squeezed log = internal::squeeze(text);
+  std::vector<Found> found = read_all(log);
+  drop_echoes(found);
+  if (found.empty()) return Unexpected(nothing_found(log.text));
+  OomLog out{.count = found.size()};
+  out.messages = distinct(std::move(found));
+  for (OomMessage& message : out.messages) internal::judge(message);
+  return out;
+}
+
+memory::Account account_of(const OomMessage& message) {
+  memory::PyTorchMessage numbers = message.numbers;
+  if (message.own == OwnProcess::kByArithmetic) {
+    const auto is_own = [&](const device::ProcessMemory& process) {
+      return static_cast<std::uint64_t>(process.pid) == message.own_candidates.front();
+    };
+    const auto own = std::ranges::find_if(numbers.other_processes, is_own);
+    numbers.this_process_bytes = own->used_bytes;
+    std::erase_if(numbers.other_processes, is_own);
+  }
+  memory::Account account = memory::account_of(numbers);
+  if (message.writer == Writer::kPyTorchMps && numbers.limit_bytes) {
+    // What may be allocated is all there is.
+    account.limit_bytes.reset();
+    account.total_bytes = *numbers.limit_bytes;
+    account.outside_bytes = std::min(
+        message.other_bytes, saturating_subtract(account.total_bytes, account.reserved()));
+    account.total_bytes = std::max(account.total_bytes, account.reserved());
+    account.free_bytes = account.total_bytes - account.reserved() - account.outside_bytes;
+  }
+  return account;
+}
+
+}  // namespace headroom::diagnose

@@ -1,0 +1,175 @@
+// Whole logs: several messages, several ranks, and texts that are meant to be hard (#22).
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/diagnose/oom_message.h"
+
+namespace headroom::diagnose {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string message_of(const std::string& tried, const std::string& process = {}) {
+  return "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + tried +
+         ". GPU 0 has a total capacity of 23.65 GiB of which 12.00 MiB is free. " + process +
+         "Of the allocated memory 22.42 GiB is allocated by PyTorch, and 100.00 MiB is reserved by "
+         "PyTorch but unallocated.\n";
+}
+
+TEST(OomLog, CountsTheSameMessageOnceForAllItsRanks) {
+  std::string text;
+  for (int rank = 0; rank < 8; ++rank) {
+    text += "[rank" + std::to_string(rank) + "]: " + message_of("2.00 GiB");
+  }
+  const auto log = read_oom_log(text);
+  ASSERT_TRUE(log) << log.error();
+  EXPECT_EQ(log->count, 8U);
+  ASSERT_EQ(log->messages.size(), 1U);
+  EXPECT_EQ(log->messages[0].count, 8U);
+  EXPECT_EQ(log->messages[0].speakers.size(), 8U);
+  EXPECT_EQ(log->messages[0].speakers[3], "rank3");
+}
+
+TEST(OomLog, KeepsDistinctMessagesInTheOrderOfTheirLast) {
+  const auto log = read_oom_log("[rank1]: " + message_of("1.00 GiB") + "[rank2]: " +
+                                message_of("2.00 GiB") + "[rank3]: " + message_of("1.00 GiB"));
+  ASSERT_TRUE(log) << log.error();
+  ASSERT_EQ(log->messages.size(), 2U);
+  EXPECT_EQ(log->messages[0].numbers.asked_bytes, 2_GiB);
+  EXPECT_EQ(log->messages[1].numbers.asked_bytes, 1_GiB);
+  EXPECT_THAT(log->messages[1].speakers, ElementsAre("rank1", "rank3"));
+}
+
+TEST(OomLog, DropsWhatAMessageLeavesBehindItself) {
+  const auto log = read_oom_log("CUDA out of memory, retrying\n" + message_of("1.00 GiB") +
+                                "exitcode: -9\nKilled\n");
+  ASSERT_TRUE(log) << log.error();
+  ASSERT_EQ(log->messages.size(), 1U);
+  EXPECT_EQ(log->messages[0].numbers.asked_bytes, 1_GiB);
+}
+
+TEST(OomLog, KeepsMessagesOfDifferentWriters) {
+  const auto log = read_oom_log("CUBLAS_STATUS_ALLOC_FAILED\n" + message_of("1.00 GiB"));
+  ASSERT_TRUE(log) << log.error();
+  ASSERT_EQ(log->messages.size(), 2U);
+  EXPECT_EQ(log->messages[0].writer, Writer::kCublas);
+}
+
+TEST(OomLog, ReadsWhatPowerShellWrote) {
+  std::string wide = "\xff\xfe";
+  for (const char c : message_of("1.00 GiB")) wide += {c, '\0'};
+  const auto log = read_oom_log(wide);
+  ASSERT_TRUE(log) << log.error();
+  EXPECT_EQ(log->messages[0].numbers.asked_bytes, 1_GiB);
+}
+
+TEST(OomLog, NeverOffersToEndAProcessThatMayBeOurs) {
+  std::mt19937_64 random(22);
+  for (int i = 0; i < 2000; ++i) {
+    // A card that holds our process, which the text lists among others, in hundredths of a GiB.
+    const auto below = [&](std::uint64_t most) { return static_cast<int>(random() % most); };
+    const int allocated = below(4000);
+    const int cached = below(1000);
+    const int own = allocated + cached + below(100);
+    int total = own + below(200);
+    const auto in_gib = [](int hundredths) {
+      return std::to_string(hundredths / 100) + "." + std::to_string(hundredths / 10 % 10) +
+             std::to_string(hundredths % 10) + " GiB";
+    };
+    std::string processes;
+    const int place = below(4);
+    for (int p = 0; p < 4; ++p) {
+      const int other = below(3000);
+      if (p != place) total += other;
+      processes += "Process " + std::to_string(100 + p) + " has " +
+                   in_gib(p == place ? own : other) + " memory in use. ";
+    }
+    const auto log = read_oom_log(
+        "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of " +
+        in_gib(total) + " of which 0 bytes is free. " + processes + "Of the allocated memory " +
+        in_gib(allocated) + " is allocated by PyTorch, and " + in_gib(cached) +
+        " is reserved by PyTorch but unallocated.");
+    ASSERT_TRUE(log) << log.error();
+    const OomMessage& message = log->messages[0];
+    EXPECT_THAT(message.own_candidates, ::testing::Contains(100U + static_cast<unsigned>(place)));
+    const memory::Account account = account_of(message);
+    EXPECT_EQ(account.sum(), account.total_bytes);
+  }
+}
+
+TEST(OomLog, SaysThatAnInternalErrorIsNoProof) {
+  const auto log = read_oom_log("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR");
+  ASSERT_FALSE(log);
+  EXPECT_THAT(log.error(), HasSubstr("not by itself out of memory"));
+}
+
+TEST(OomLog, RefusesWhatIsNoMessage) {
+  for (const char* text : {"",
+                           "\n\n\n",
+                           "hello",
+                           "Segmentation fault",
+                           "ncclUnhandledCudaError: invalid argument",
+                           "Killing time",
+                           "Free memory on device 0 is fine",
+                           "Unable to allocate a port"}) {
+    const auto log = read_oom_log(text);
+    ASSERT_FALSE(log) << text;
+    EXPECT_THAT(log.error(), ::testing::Not(HasSubstr("\n")));
+  }
+}
+
+TEST(OomLog, ReadsSizesThatNoMachineHas) {
+  const std::string huge(30, '9');
+  for (const std::string& size : {huge + " GiB", std::string("17179869184.00 GiB"), huge + " bytes"}) {
+    const auto log = read_oom_log(message_of(size, "Process 1 has " + size + " memory in use. "));
+    ASSERT_TRUE(log) << log.error();
+    const memory::Account account = account_of(log->messages[0]);
+    EXPECT_EQ(account.sum(), account.total_bytes);
+  }
+  EXPECT_FALSE(read_oom_log("Tried to allocate nan GiB (GPU 0; inf GiB total capacity;"));
+}
+
+TEST(OomLog, ReadsAnyBytes) {
+  std::mt19937_64 random(7);
+  const std::string text = "[rank0]: " + message_of("1.00 GiB") + "Out of memory: Killed process " +
+                           "12 (python) total-vm:1kB, anon-rss:1kB\nMPS backend out of memory (MPS "
+                           "allocated: 1 GB, max allowed: 2 GB). Tried to allocate 3 GB\nOOM when "
+                           "allocating tensor with shape[4,4] and type float\nFree memory on device "
+                           "(1/2 GiB) on startup is less than x utilization (0.9, 1 GiB)\n";
+  for (int i = 0; i < 3000; ++i) {
+    std::string broken = text;
+    for (int k = 0; k < 6; ++k) {
+      const std::size_t at = random() % broken.size();
+      if (k % 2 == 0) {
+        broken[at] = static_cast<char>(random());
+      } else {
+        broken.erase(at, random() % 9);
+      }
+    }
+    const auto log = read_oom_log(broken);
+    if (!log) continue;
+    for (const OomMessage& message : log->messages) {
+      const memory::Account account = account_of(message);
+      EXPECT_EQ(account.sum(), account.total_bytes);
+    }
+  }
+}
+
+TEST(OomLog, ReadsAHundredThousandMessages) {
+  std::string text;
+  for (int i = 0; i < 100000; ++i) {
+    text += "[rank" + std::to_string(i % 1000) + "]: " +
+            message_of(std::to_string(i % 10 + 1) + ".00 GiB");
+  }
+  const auto log = read_oom_log(text);
+  ASSERT_TRUE(log) << log.error();
+  EXPECT_EQ(log->count, 100000U);
+  EXPECT_EQ(log->messages.size(), 10U);
+}
+
+}  // namespace
+}  // namespace headroom::diagnose
