@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -65,23 +66,48 @@ bool has_stacks(const trace::TraceIndex& index) {
   });
 }
 
-std::string read_standard_input() {
-  constexpr std::size_t kMost = std::size_t{64} << 20U;  // of a log
+constexpr std::size_t kMostLogBytes = std::size_t{64} << 20U;  // the end of a longer one
+
+// Errors come last, so of what is too long the end is kept.
+std::string read_log(std::FILE* file) {
   std::string text;
   std::array<char, 65536> piece{};
-  while (text.size() < kMost) {
-    const std::size_t got = std::fread(piece.data(), 1, piece.size(), stdin);
-    if (got == 0) break;
+  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file)) {
     text.append(piece.data(), got);
+    if (text.size() > 2 * kMostLogBytes) text.erase(0, text.size() - kMostLogBytes);
   }
   return text;
 }
 
-ExitCode run_message(const Context& context) {
-  const auto message = memory::parse_pytorch_message(read_standard_input());
-  if (!message) throw Error(fmt::format("standard input: {}", message.error()));
-  context.print(context.is_json ? message_json(*message) : draw_message(*message, context));
+ExitCode show_messages(const diagnose::OomLog& log, const Context& context) {
+  context.print(context.is_json ? messages_json(log) : draw_messages(log, context));
   return ExitCode::kBadNews;
+}
+
+ExitCode run_message(const Context& context) {
+  const auto log = diagnose::read_oom_log(read_log(stdin));
+  if (!log) throw Error(fmt::format("standard input: {}", log.error()));
+  return show_messages(*log, context);
+}
+
+// A file that is text and no recording; unset for anything else.
+std::optional<std::string> text_of(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (!file) return std::nullopt;
+  // A snapshot starts with 0x80, a .hrt and anything packed with bytes that no text has.
+  std::array<char, 512> start{};
+  const std::size_t got = std::fread(start.data(), 1, start.size(), file.get());
+  const bool is_wide = got >= 2 && start[0] == '\xff' && start[1] == '\xfe';  // PowerShell's
+  const bool has_control = std::any_of(start.data(), start.data() + got, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 && (byte < '\a' || byte > '\r') && byte != 0x1b;
+  });
+  if (got == 0 || start[0] == '\x80' || (has_control && !is_wide)) return std::nullopt;
+  std::rewind(file.get());
+  return read_log(file.get());
 }
 
 ExitCode run_traces(DoctorQuestion question, const Context& context) {
@@ -98,9 +124,25 @@ ExitCode run_traces(DoctorQuestion question, const Context& context) {
   return is_good ? ExitCode::kDone : ExitCode::kBadNews;
 }
 
+// One file by name: a log with messages, or a recording. Text that is neither is told of `-`.
+ExitCode run_file(DoctorQuestion question, const Context& context) {
+  const auto text = text_of(question.paths.front());
+  if (!text) return run_traces(std::move(question), context);
+  if (const auto log = diagnose::read_oom_log(*text)) return show_messages(*log, context);
+  try {
+    return run_traces(std::move(question), context);
+  } catch (const Error& error) {
+    throw Error(
+        fmt::format("{}; nor is it a log with an out-of-memory message, of which 'headroom "
+                    "doctor -' reads a pasted one",
+                    error.what()));
+  }
+}
+
 ExitCode run(const DoctorWords& typed, const Context& context) {
   DoctorQuestion question = question_of(typed);
   const bool has_message = std::ranges::find(typed.paths, "-") != typed.paths.end();
+  if (!has_message && typed.paths.size() == 1) return run_file(std::move(question), context);
   if (!has_message) return run_traces(std::move(question), context);
   if (typed.paths.size() > 1) throw UsageError("'-' reads a message and takes no traces beside it");
   return run_message(context);
@@ -111,8 +153,8 @@ RunFunction add_doctor(CLI::App& app) {
   constexpr const char* kGroup = "Options";
   app.add_option("trace",
                  typed->paths,
-                 "recordings: PyTorch snapshots or .hrt, plain or .zst; or - to read a pasted "
-                 "out-of-memory message")
+                 "recordings: PyTorch snapshots or .hrt, plain or .zst; or a log; or - to read a "
+                 "pasted out-of-memory message")
       ->type_name("TRACE")
       ->required()
       ->group(kGroup);
@@ -179,7 +221,7 @@ Command doctor_command() {
           "doctor snapshot.pickle  the verdict, where the bytes are, settings proved by replay\n"
           "snapshot.pickle  the same\n"
           "doctor snapshot.pickle --card rtx4090  would it have fitted?\n"
-          "doctor - < log.txt  explains a pasted 'CUDA out of memory' message\n"
+          "doctor log.txt  explains the out-of-memory messages of a log; - reads a pasted one\n"
           "doctor run.pickle --max-peak 20GiB --max-growth 0  for continuous integration",
       .add = add_doctor};
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "headroom/diagnose/oom_message.h"
 #include "headroom/memory/account.h"
-#include "headroom/memory/parse_pytorch_message.h"
 #include "headroom/report/doctor.h"
 #include "headroom/report/doctor_replay.h"
 #include "headroom/trace/file.h"
@@ -46,8 +46,10 @@ struct Patient {
 // Follows docs/format/doctor.schema.json, as does message_json.
 [[nodiscard]] std::string doctor_json(const std::vector<Patient>& patients);
 
-[[nodiscard]] std::string draw_message(const memory::PyTorchMessage& message,
-                                       const Context& context);
-[[nodiscard]] std::string message_json(const memory::PyTorchMessage& message);
+// What a message means in one sentence, and the remedies that exist for it.
+[[nodiscard]] memory::Explanation message_explanation(const diagnose::OomMessage& message);
+[[nodiscard]] std::string draw_messages(const diagnose::OomLog& log, const Context& context);
+// The last message, and all of them in short.
+[[nodiscard]] std::string messages_json(const diagnose::OomLog& log);
 
 }  // namespace headroom::cli

@@ -3,10 +3,12 @@
 
 #include "cli/account_json.h"
 #include "cli/doctor.h"
+#include "cli/message_words.h"
 
 namespace headroom::cli {
 namespace {
 
+using diagnose::OomMessage;
 using nlohmann::ordered_json;
 using report::Diagnosis;
 using report::Finding;
@@ -121,8 +123,54 @@ ordered_json patient_json(const Patient& patient) {
           {"settings", proof_json(diagnosis.proof)}};
 }
 
+std::string_view own_name(diagnose::OwnProcess own) {
+  switch (own) {
+    case diagnose::OwnProcess::kNotListed:
+      return "not_listed";
+    case diagnose::OwnProcess::kNamed:
+      return "named";
+    case diagnose::OwnProcess::kByArithmetic:
+      return "by_arithmetic";
+    case diagnose::OwnProcess::kMaybe:
+      return "maybe";
+  }
+  return "";
+}
+
 ordered_json size_json(const std::optional<std::uint64_t>& size) {
   return size ? ordered_json(*size) : ordered_json(nullptr);
+}
+
+std::string verdict_name(const OomMessage& message) {
+  return message.verdict ? std::string(to_string(report::health_of(*message.verdict))) : "unknown";
+}
+
+ordered_json message_json(const OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  ordered_json remedies = ordered_json::array();
+  for (const diagnose::MessageRemedy& remedy : message.remedies) {
+    remedies.push_back(to_string(remedy.kind));
+  }
+  const std::string version = version_words(message);
+  ordered_json json{{"asked_bytes", numbers.asked_bytes},
+                    {"device", numbers.device},
+                    {"total_bytes", size_json(numbers.total_bytes)},
+                    {"free_bytes", size_json(numbers.free_bytes)},
+                    {"this_process_bytes", size_json(numbers.this_process_bytes)},
+                    {"limit_bytes", size_json(numbers.limit_bytes)},
+                    {"allocated_bytes", size_json(numbers.allocated_bytes)},
+                    {"private_pool_bytes", size_json(numbers.private_pool_bytes)},
+                    {"unallocated_bytes", size_json(numbers.unallocated_bytes)},
+                    {"is_rejection", numbers.is_rejection},
+                    {"messages", message.count},
+                    {"source", to_string(message.writer)},
+                    {"version", version.empty() ? ordered_json(nullptr) : ordered_json(version)},
+                    {"verdict", verdict_name(message)},
+                    {"own_process", own_name(message.own)},
+                    {"own_process_ids", message.own_candidates},
+                    {"remedies", std::move(remedies)},
+                    {"written_by", message.speakers}};
+  return json;
 }
 
 }  // namespace
@@ -138,31 +186,26 @@ std::string doctor_json(const std::vector<Patient>& patients) {
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::string message_json(const memory::PyTorchMessage& message) {
-  const memory::Account account = account_of(message);
-  const memory::Explanation explanation = explain(account);
-  ordered_json json = base(report::health_of(explanation.verdict));
+std::string messages_json(const diagnose::OomLog& log) {
+  const OomMessage& last = log.messages.back();
+  const memory::Explanation explanation = message_explanation(last);
+  ordered_json json = base(report::Health::kShortage);
+  json["verdict"] = verdict_name(last);
+  const std::string kind = last.verdict ? verdict_name(last) : "out_of_memory";
   std::vector<Finding> findings;
   for (const memory::Remedy& remedy : explanation.remedies) {
-    findings.push_back({.kind = std::string(to_string(report::health_of(explanation.verdict))),
+    findings.push_back({.kind = kind,
                         .bytes = remedy.gain_bytes,
                         .remedy = remedy.action,
                         .text = explanation.summary});
   }
   json["findings"] = findings_json(findings);
-  json["account"] = account_json(account);
+  json["account"] = account_json(account_of(last));
   json["devices"] = ordered_json::array();
-  json["message"] = {{"asked_bytes", message.asked_bytes},
-                     {"device", message.device},
-                     {"total_bytes", size_json(message.total_bytes)},
-                     {"free_bytes", size_json(message.free_bytes)},
-                     {"this_process_bytes", size_json(message.this_process_bytes)},
-                     {"limit_bytes", size_json(message.limit_bytes)},
-                     {"allocated_bytes", size_json(message.allocated_bytes)},
-                     {"private_pool_bytes", size_json(message.private_pool_bytes)},
-                     {"unallocated_bytes", size_json(message.unallocated_bytes)},
-                     {"is_rejection", message.is_rejection},
-                     {"messages", message.messages}};
+  json["message"] = message_json(last);
+  json["message"]["messages"] = log.count;
+  json["messages"] = ordered_json::array();
+  for (const OomMessage& message : log.messages) json["messages"].push_back(message_json(message));
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

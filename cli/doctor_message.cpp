@@ -1,5 +1,6 @@
-// How `headroom doctor -` looks: each number of the pasted message in words, the account they make,
-// what to do, and what to record for more.
+// How `headroom doctor -` looks: who wrote the pasted message, each of its numbers in words, the
+// account they make, what to do, and what to record for more.
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,105 +11,133 @@
 #include "headroom/report/text.h"
 
 #include "cli/doctor.h"
+#include "cli/message_words.h"
 
 namespace headroom::cli {
 namespace {
 
-using memory::PyTorchMessage;
+using diagnose::MessageRemedy;
+using diagnose::OomMessage;
 using report::Terminal;
 
-class Numbers {
- public:
-  explicit Numbers(const Terminal& terminal) : terminal_(terminal) {}
+constexpr std::size_t kMessagesShown = 4;
 
-  void add(const std::optional<std::uint64_t>& size, const std::string& meaning) {
-    if (!size) return;
-    constexpr int kColumn = 16;
-    const std::string text = report::wrapped(meaning, kColumn, terminal_.width);
-    out_ += fmt::format("  {:>12}  ", memory::pytorch_size(*size)) + text.substr(kColumn);
+std::string numbers_text(const OomMessage& message, const Terminal& terminal) {
+  constexpr int kColumn = 16;
+  const std::vector<NumberWords> numbers = number_words(message);
+  if (numbers.empty()) return {};
+  std::string out = "What the numbers mean (each is rounded to two decimals)\n";
+  for (const NumberWords& number : numbers) {
+    const std::string text = report::wrapped(number.meaning, kColumn, terminal.width);
+    out +=
+        fmt::format("  {:>12}  ", memory::pytorch_size(number.size_bytes)) + text.substr(kColumn);
   }
-  [[nodiscard]] const std::string& text() const { return out_; }
-
- private:
-  const Terminal& terminal_;
-  std::string out_;
-};
-
-// The size in the message is the segment's; the tensor was smaller or as large.
-std::string asked_words(std::uint64_t asked) {
-  std::string text = "asked of the device. ";
-  if (asked == memory::kSmallSegmentBytes) {
-    return text +
-           "2 MiB is the segment for any request up to 1 MiB: the tensor may be tiny, and "
-           "the device is full";
-  }
-  if (asked == memory::kLargeSegmentBytes) {
-    return text +
-           "20 MiB is the segment for any request of 1 to 10 MiB: the tensor itself is "
-           "between those";
-  }
-  return text + "The tensor, rounded up to 2 MiB";
+  return out + "\n";
 }
 
-std::string numbers_text(const PyTorchMessage& message, const Terminal& terminal) {
-  Numbers numbers(terminal);
-  numbers.add(message.asked_bytes, asked_words(message.asked_bytes));
-  numbers.add(message.total_bytes, fmt::format("the memory of GPU {}", message.device));
-  numbers.add(message.free_bytes, "free on the card, after PyTorch gave back all it could");
-  numbers.add(message.this_process_bytes,
-              "held by this process: what PyTorch reserved, the CUDA context, libraries");
-  for (const device::ProcessMemory& process : message.other_processes) {
-    numbers.add(process.used_bytes, fmt::format("held by process {}, not yours", process.pid));
+// `8 times, by rank0, rank1, rank2 and 5 more`.
+std::string origin_text(const OomMessage& message, const Terminal& terminal) {
+  std::string text = "Written by " + writer_words(message);
+  if (message.count > 1) text += fmt::format("; {} times", message.count);
+  constexpr std::size_t kNamed = 8;
+  const std::size_t named = std::min(message.speakers.size(), kNamed);
+  for (std::size_t i = 0; i < named; ++i) {
+    text += (i == 0 ? ", by " : ", ") + report::printable(message.speakers[i]);
   }
-  numbers.add(message.limit_bytes,
-              "allowed: a limit set by set_per_process_memory_fraction or the settings");
-  numbers.add(message.allocated_bytes, "allocated: in tensors that are alive, with rounding");
-  numbers.add(message.private_pool_bytes,
-              "of that, cached in private pools (CUDA graphs), where nobody else can use it");
-  numbers.add(message.unallocated_bytes,
-              "reserved but unallocated: cached pieces beside live tensors. None was large enough, "
-              "and none could be given back");
-  return numbers.text();
+  if (message.speakers.size() > named) {
+    text += fmt::format(" and {} more", message.speakers.size() - named);
+  }
+  return report::wrapped(text + ".", 0, terminal.width) + "\n";
 }
 
-std::string record_text() {
-  return "\nThe message does not say who holds the memory. To find out, record:\n\n"
-         "    torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n"
-         "    ...                         # the program, in try: ... finally:\n"
-         "    torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")\n\n";
+std::string remedies_text(const OomMessage& message, const Terminal& terminal) {
+  std::string out;
+  constexpr int kIndent = 5;
+  for (std::size_t i = 0; i < message.remedies.size(); ++i) {
+    const std::string text =
+        report::wrapped(remedy_words(message, message.remedies[i]), kIndent, terminal.width);
+    out += fmt::format("{:>3}. ", i + 1) + text.substr(kIndent);
+  }
+  return out;
 }
 
-std::string rejection_text(const PyTorchMessage& message, const Terminal& terminal) {
+std::string account_text(const OomMessage& message) {
+  const memory::Account account = account_of(message);
+  return memory::to_text(account, message_explanation(message));
+}
+
+std::string notes_text(const OomMessage& message, const Terminal& terminal) {
+  if (!message.exceeds_card) return {};
   return report::wrapped(
-      fmt::format(
-          "shortage: {} were refused before anything was tried, because they would pass "
-          "per_process_memory_fraction (throw_on_cudamalloc_oom is set). The message has no "
-          "other number. Raise the fraction, or ask for less.",
-          format_bytes(message.asked_bytes)),
-      0,
-      terminal.width);
+             "More is reserved than the card has: the driver lends main memory (Windows does), "
+             "which is slow, or the numbers are not of one moment.",
+             0,
+             terminal.width) +
+         "\n";
+}
+
+std::string one_text(const OomMessage& message, const Terminal& terminal) {
+  std::string out = origin_text(message, terminal) + numbers_text(message, terminal) +
+                    notes_text(message, terminal);
+  const bool is_cuda = message.writer == diagnose::Writer::kPyTorchCuda ||
+                       message.writer == diagnose::Writer::kPyTorchHip;  // which calls it cuda too
+  const bool has_account = is_cuda && message.verdict && !message.numbers.is_rejection;
+  if (has_account) return out + account_text(message);
+  return out + report::wrapped(message_explanation(message).summary, 0, terminal.width) +
+         remedies_text(message, terminal);
+}
+
+std::string rejection_words(const OomMessage& message) {
+  return fmt::format(
+      "shortage: {} were refused before anything was tried, because they would pass "
+      "per_process_memory_fraction (throw_on_cudamalloc_oom is set). The message has no other "
+      "number",
+      format_bytes(message.numbers.asked_bytes));
 }
 
 }  // namespace
 
-std::string draw_message(const PyTorchMessage& message, const Context& context) {
+memory::Explanation message_explanation(const OomMessage& message) {
+  memory::Explanation out;
+  if (message.numbers.is_absurd) {
+    out.summary = "More than 1 EiB was asked for: no card has that";
+  } else if (message.numbers.is_rejection) {
+    out.summary = rejection_words(message);
+  } else if (is_pytorch_device(message.writer) && message.verdict) {
+    out = explain(account_of(message));
+    out.remedies.clear();
+  } else {
+    out.summary = verdict_words(message);
+  }
+  for (const MessageRemedy& remedy : message.remedies) {
+    out.remedies.push_back({.action = remedy_words(message, remedy),
+                            .gain_bytes = remedy.gain_bytes,
+                            .is_enough = remedy.is_enough,
+                            .is_unmeasured = remedy.gain_bytes == 0});
+  }
+  return out;
+}
+
+std::string draw_messages(const diagnose::OomLog& log, const Context& context) {
   const Terminal& terminal = context.out;
-  const std::string next = context.next("doctor snapshot.pickle", "who holds it, and what helps");
-  if (message.is_absurd) {
-    return report::wrapped(
-        "More than 1 EiB was asked for: no card has that. A size was computed wrongly, most often "
-        "from a negative or uninitialised number.",
-        0,
-        terminal.width);
-  }
-  if (message.is_rejection) return rejection_text(message, terminal) + record_text() + next;
   std::string out;
-  if (message.messages > 1) {
-    out += fmt::format("There are {} messages; this is about the last.\n\n", message.messages);
+  const std::size_t distinct = log.messages.size();
+  const std::size_t shown = std::min(distinct, kMessagesShown);
+  if (distinct > 1) {
+    out += fmt::format("There are {} messages, {} of them distinct; ", log.count, distinct);
+    out += shown == distinct ? "each is explained.\n\n"
+                             : fmt::format("the last {} are explained.\n\n", shown);
   }
-  out += "What the numbers mean (each is rounded to two decimals)\n" +
-         numbers_text(message, terminal) + "\n";
-  return out + memory::to_text(account_of(message)) + record_text() + next;
+  for (std::size_t i = distinct - shown; i < distinct; ++i) {
+    if (distinct > 1) out += fmt::format("--- {} of {} ---\n", i + 1, distinct);
+    out += one_text(log.messages[i], terminal);
+    if (i + 1 < distinct) out += "\n";
+  }
+  const std::string record = record_words(log.messages.back());
+  const bool has_snapshot = record.find("_dump_snapshot") != std::string::npos;
+  out += record;
+  if (has_snapshot) out += context.next("doctor snapshot.pickle", "who holds it, and what helps");
+  return out;
 }
 
 }  // namespace headroom::cli

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "headroom/base/checked.h"
-
 #include "headroom/diagnose/internal/oom_writers.h"
 #include "headroom/diagnose/internal/squeezed.h"
 
@@ -56,8 +55,8 @@ std::vector<Found> read_all(const Squeezed& log) {
 
 // Echoes go where the message itself is there.
 void drop_echoes(std::vector<Found>& found) {
-  const bool has_more_than_hints = std::ranges::any_of(
-      found, [](const Found& one) { return one.strength > Strength::kHint; });
+  const bool has_more_than_hints =
+      std::ranges::any_of(found, [](const Found& one) { return one.strength > Strength::kHint; });
   std::array<bool, 32> has_whole{};
   for (const Found& one : found) {
     if (one.strength == Strength::kWhole) {
@@ -102,8 +101,7 @@ std::string key_of(const OomMessage& message) {
 void add_speaker(OomMessage& message, const std::vector<std::string>& speakers) {
   constexpr std::size_t kMost = 64;
   for (const std::string& speaker : speakers) {
-    const bool is_known =
-        std::ranges::find(message.speakers, speaker) != message.speakers.end();
+    const bool is_known = std::ranges::find(message.speakers, speaker) != message.speakers.end();
     if (!is_known && message.speakers.size() < kMost) message.speakers.push_back(speaker);
   }
 }
@@ -147,21 +145,21 @@ std::string nothing_found(std::string_view text) {
 
 std::string_view to_string(Writer writer) noexcept {
   constexpr std::array<std::string_view, 22> kNames{
-      "pytorch_cuda", "pytorch_hip", "pytorch_xpu",  "pytorch_npu", "pytorch_mps", "pytorch_cpu",
-      "cuda_runtime", "hip_runtime", "cublas",       "cudnn",       "cuda_library", "nccl",
-      "cupy",         "jax",         "tensorflow",   "vllm",        "kernel",       "cpp",
+      "pytorch_cuda", "pytorch_hip", "pytorch_xpu",   "pytorch_npu", "pytorch_mps",  "pytorch_cpu",
+      "cuda_runtime", "hip_runtime", "cublas",        "cudnn",       "cuda_library", "nccl",
+      "cupy",         "jax",         "tensorflow",    "vllm",        "kernel",       "cpp",
       "python",       "numpy",       "shared_memory", "killed"};
   return kNames[static_cast<std::size_t>(writer)];
 }
 
 std::string_view to_string(RemedyKind kind) noexcept {
   constexpr std::array<std::string_view, 23> kNames{
-      "expandable_segments", "max_split_size",    "upgrade_pytorch",     "raise_limit",
-      "end_other_processes", "find_own_process",  "use_less",            "empty_cache",
-      "mps_watermark",       "leave_room",        "see_who_holds",       "nccl_buffers",
-      "xla_fraction",        "xla_preallocation", "tensorflow_growth",   "vllm_raise_share",
-      "vllm_lower_share",    "vllm_shorter_context", "host_memory",      "container_limit",
-      "shared_memory_size",  "kernel_log",        "check_size"};
+      "expandable_segments", "max_split_size",       "upgrade_pytorch",   "raise_limit",
+      "end_other_processes", "find_own_process",     "use_less",          "empty_cache",
+      "mps_watermark",       "leave_room",           "see_who_holds",     "nccl_buffers",
+      "xla_fraction",        "xla_preallocation",    "tensorflow_growth", "vllm_raise_share",
+      "vllm_lower_share",    "vllm_shorter_context", "host_memory",       "container_limit",
+      "shared_memory_size",  "kernel_log",           "check_size"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -191,8 +189,8 @@ memory::Account account_of(const OomMessage& message) {
     // What may be allocated is all there is.
     account.limit_bytes.reset();
     account.total_bytes = *numbers.limit_bytes;
-    account.outside_bytes = std::min(
-        message.other_bytes, saturating_subtract(account.total_bytes, account.reserved()));
+    account.outside_bytes =
+        std::min(message.other_bytes, saturating_subtract(account.total_bytes, account.reserved()));
     account.total_bytes = std::max(account.total_bytes, account.reserved());
     account.free_bytes = account.total_bytes - account.reserved() - account.outside_bytes;
   }

@@ -31,9 +31,9 @@ enum class Writer : std::uint8_t {
   kJax,
   kTensorFlow,
   kVllm,
-  kKernel,        // its OOM killer
-  kCpp,           // std::bad_alloc
-  kPython,        // MemoryError, errno 12
+  kKernel,  // its OOM killer
+  kCpp,     // std::bad_alloc
+  kPython,  // MemoryError, errno 12
   kNumpy,
   kSharedMemory,  // of a DataLoader
   kKilled,        // by signal 9, for whatever reason
@@ -61,15 +61,15 @@ enum class OwnProcess : std::uint8_t {
 enum class RemedyKind : std::uint8_t {
   kExpandableSegments,
   kMaxSplitSize,
-  kUpgradePyTorch,   // to 2.1, for expandable segments
+  kUpgradePyTorch,  // to 2.1, for expandable segments
   kRaiseLimit,
   kEndOtherProcesses,
-  kFindOwnProcess,   // before anything is ended
-  kUseLess,          // a smaller batch, checkpointing, a larger card
-  kEmptyCache,       // of MPS or XPU
+  kFindOwnProcess,  // before anything is ended
+  kUseLess,         // a smaller batch, checkpointing, a larger card
+  kEmptyCache,      // of MPS or XPU
   kMpsWatermark,
-  kLeaveRoom,        // PyTorch's cache took what a library needs
-  kSeeWhoHolds,      // nvidia-smi, rocm-smi
+  kLeaveRoom,    // PyTorch's cache took what a library needs
+  kSeeWhoHolds,  // nvidia-smi, rocm-smi
   kNcclBuffers,
   kXlaFraction,
   kXlaPreallocation,
@@ -77,11 +77,11 @@ enum class RemedyKind : std::uint8_t {
   kVllmRaiseShare,
   kVllmLowerShare,
   kVllmShorterContext,
-  kHostMemory,       // more of it, or fewer workers
+  kHostMemory,  // more of it, or fewer workers
   kContainerLimit,
   kSharedMemorySize,
-  kKernelLog,        // dmesg says whether it was the OOM killer
-  kCheckSize,        // no machine has that
+  kKernelLog,  // dmesg says whether it was the OOM killer
+  kCheckSize,  // no machine has that
 };
 
 [[nodiscard]] std::string_view to_string(RemedyKind kind) noexcept;
@@ -102,9 +102,9 @@ struct OomMessage {
   // The numbers; 0 or unset where the text has none. For MPS the limit is "max allowed", for the
   // kernel `this_process_bytes` is what the process had in memory, for vLLM the limit is its share.
   memory::PyTorchMessage numbers{};
-  std::uint64_t other_bytes = 0;  // MPS: held by others, or by this program outside PyTorch
-  std::optional<std::uint64_t> pid{};      // of the process that was killed
-  bool is_container_limit = false;         // of a cgroup, not of the machine
+  std::uint64_t other_bytes = 0;       // MPS: held by others, or by this program outside PyTorch
+  std::optional<std::uint64_t> pid{};  // of the process that was killed
+  bool is_container_limit = false;     // of a cgroup, not of the machine
   OwnProcess own = OwnProcess::kNotListed;
   std::vector<std::uint64_t> own_candidates{};  // pids: one if known
   bool exceeds_card = false;  // more reserved than the card has: lent by the driver, or misread

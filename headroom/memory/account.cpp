@@ -162,9 +162,10 @@ std::string explanation_text(const Explanation& explanation) {
   if (!explanation.summary.empty()) out += "\n" + wrapped("", explanation.summary);
   for (std::size_t i = 0; i < explanation.remedies.size(); ++i) {
     const Remedy& remedy = explanation.remedies[i];
-    const std::string gain = remedy.is_proved ? std::string()
-                                              : "; up to " + format_bytes(remedy.gain_bytes) +
-                                                    std::string(effect(remedy));
+    const std::string gain =
+        remedy.is_proved || remedy.is_unmeasured
+            ? std::string()
+            : "; up to " + format_bytes(remedy.gain_bytes) + std::string(effect(remedy));
     out += wrapped("  " + std::to_string(i + 1) + ". ", remedy.action + gain);
   }
   if (explanation.verdict != Verdict::kFits) out += "\nThe words: docs/guide/glossary.md\n";

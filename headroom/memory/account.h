@@ -96,7 +96,8 @@ struct Remedy {
   // Frees blocks in segments that are otherwise cached: where it empties one, all of that is
   // gained.
   bool may_gain_more = false;
-  bool is_proved = false;  // by a plan or a replay to the end; then no bytes are named
+  bool is_proved = false;      // by a plan or a replay to the end; then no bytes are named
+  bool is_unmeasured = false;  // nobody knows how much it gains; then none are named either
 };
 
 struct Explanation {

@@ -239,8 +239,8 @@ Result<PyTorchMessage, std::string> parse_pytorch_message(std::string_view text)
     if (size) return PyTorchMessage{.asked_bytes = *size, .is_rejection = true};
   }
   // The capacity is named by this message alone, so its first words may be missing.
-  const bool is_ours = all.find("outofmemory") != std::string::npos ||
-                       all.find("totalcapac") != std::string::npos;
+  const bool is_ours =
+      all.find("outofmemory") != std::string::npos || all.find("totalcapac") != std::string::npos;
   if (tried == std::string::npos || !is_ours) {
     return Unexpected(
         "this is no out-of-memory message of PyTorch: it has no 'CUDA out of memory. Tried to "

@@ -120,10 +120,10 @@ TEST(DoctorCommand, ShowsTheWorstOfSeveral) {
 }
 
 TEST(DoctorCommand, ExplainsAPastedMessage) {
-  const auto message = memory::parse_pytorch_message(kMessage);
-  ASSERT_TRUE(message) << message.error();
-  expect_golden("doctor/message.txt", draw_message(*message, {}));
-  const std::string text = message_json(*message);
+  const auto log = diagnose::read_oom_log(kMessage);
+  ASSERT_TRUE(log) << log.error();
+  expect_golden("doctor/message.txt", draw_messages(*log, {}));
+  const std::string text = messages_json(*log);
   expect_schema(text);
   const nlohmann::json answer = nlohmann::json::parse(text);
   EXPECT_EQ(answer["verdict"], "fragmentation");
@@ -132,10 +132,10 @@ TEST(DoctorCommand, ExplainsAPastedMessage) {
 
 TEST(DoctorCommand, StaysWithinTheTerminal) {
   const auto patients = patients_of(trace::testing::small_trace());
-  const auto message = memory::parse_pytorch_message(kMessage);
+  const auto message = diagnose::read_oom_log(kMessage);
   for (int width = 80; width < 120; width += 3) {
     const Context context{.out = {.width = width}};
-    std::istringstream lines(draw_doctor(patients, context) + draw_message(*message, context));
+    std::istringstream lines(draw_doctor(patients, context) + draw_messages(*message, context));
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(report::display_width(line), width) << line;
     }
@@ -151,6 +151,83 @@ TEST(DoctorCommand, ReadsStandardInput) {
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("no out-of-memory message of PyTorch"));
   EXPECT_EQ(headroom("doctor - also.pickle < /dev/null").exit_code, 2);
+}
+
+// #22: a container lists the program's own process among the others.
+TEST(DoctorCommand, NeverTellsAUserToEndTheirOwnProcess) {
+  const auto log = diagnose::read_oom_log(
+      "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB "
+      "of "
+      "which 12.00 MiB is free. Process 3381 has 23.58 GiB memory in use. Of the allocated memory "
+      "22.42 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.");
+  ASSERT_TRUE(log) << log.error();
+  const std::string text = draw_messages(*log, {});
+  EXPECT_THAT(text, HasSubstr("process 3381, which is this program"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("end other processes")));
+  const std::string json = messages_json(*log);
+  expect_schema(json);
+  EXPECT_THAT(json, ::testing::Not(HasSubstr("end other processes")));
+}
+
+// #22: a setting is offered where it exists, under its name there.
+TEST(DoctorCommand, OffersTheSettingsOfTheWriter) {
+  const auto remedies = [](const std::string& text) {
+    const auto log = diagnose::read_oom_log(text);
+    EXPECT_TRUE(log);
+    const std::string json = messages_json(*log);
+    expect_schema(json);
+    std::string out;
+    const nlohmann::json answer = nlohmann::json::parse(json);
+    for (const auto& finding : answer["findings"]) {
+      out += finding["remedy"].get<std::string>() + "\n";
+    }
+    return out;
+  };
+  const std::string old = remedies(
+      "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.73 GiB total capacity; 6.00 GiB "
+      "already allocated; 0 bytes free; 9.00 GiB reserved in total by PyTorch) If reserved memory "
+      "is "
+      ">> allocated memory try setting max_split_size_mb to avoid fragmentation.");
+  EXPECT_THAT(old, ::testing::Not(HasSubstr("expandable_segments:True")));
+  EXPECT_THAT(old, HasSubstr("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb"));
+  const std::string hip = remedies(
+      "HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.98 GiB of "
+      "which 1.70 GiB is free. Of the allocated memory 17.65 GiB is allocated by PyTorch, and 4.00 "
+      "GiB is reserved by PyTorch but unallocated.");
+  EXPECT_THAT(hip, HasSubstr("PYTORCH_HIP_ALLOC_CONF=expandable_segments:True"));
+  EXPECT_THAT(hip, ::testing::Not(HasSubstr("PYTORCH_CUDA_ALLOC_CONF")));
+  const std::string mps = remedies(
+      "MPS backend out of memory (MPS allocated: 18.00 GB, other allocations: 107.10 MB, max "
+      "allowed: 18.13 GB). Tried to allocate 64.50 MB on private pool.");
+  EXPECT_THAT(mps, HasSubstr("PYTORCH_MPS_HIGH_WATERMARK_RATIO"));
+  EXPECT_THAT(mps, ::testing::Not(HasSubstr("ALLOC_CONF")));
+}
+
+TEST(DoctorCommand, SaysThatAMessageDoesNotTell) {
+  const auto log = diagnose::read_oom_log("RuntimeError: CUDA error: out of memory");
+  ASSERT_TRUE(log) << log.error();
+  const std::string json = messages_json(*log);
+  expect_schema(json);
+  const nlohmann::json answer = nlohmann::json::parse(json);
+  EXPECT_EQ(answer["verdict"], "unknown");
+  EXPECT_EQ(answer["message"]["source"], "cuda_runtime");
+  EXPECT_THAT(draw_messages(*log, {}), HasSubstr("does not tell"));
+  EXPECT_THAT(draw_messages(*log, {}), HasSubstr("_record_memory_history"));
+}
+
+TEST(DoctorCommand, ReadsALogByItsName) {
+  const auto write = [](const std::string& name, const std::string& text) {
+    const std::string path = ::testing::TempDir() + name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  };
+  const std::string log = std::string("step 1\n[rank0]: ") + kMessage + "\n";
+  const ProcessResult done = headroom("doctor " + write("doctor_oom.log", log));
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_THAT(done.out, HasSubstr("by rank0"));
+  const ProcessResult refused = headroom("doctor " + write("doctor_other.txt", "hello\n"));
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("doctor -"));
 }
 
 TEST(DoctorCommand, KeepsBoundsForContinuousIntegration) {

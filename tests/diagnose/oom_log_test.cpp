@@ -35,8 +35,9 @@ TEST(OomLog, CountsTheSameMessageOnceForAllItsRanks) {
 }
 
 TEST(OomLog, KeepsDistinctMessagesInTheOrderOfTheirLast) {
-  const auto log = read_oom_log("[rank1]: " + message_of("1.00 GiB") + "[rank2]: " +
-                                message_of("2.00 GiB") + "[rank3]: " + message_of("1.00 GiB"));
+  const auto log =
+      read_oom_log("[rank1]: " + message_of("1.00 GiB") + "[rank2]: " + message_of("2.00 GiB") +
+                   "[rank3]: " + message_of("1.00 GiB"));
   ASSERT_TRUE(log) << log.error();
   ASSERT_EQ(log->messages.size(), 2U);
   EXPECT_EQ(log->messages[0].numbers.asked_bytes, 2_GiB);
@@ -124,7 +125,8 @@ TEST(OomLog, RefusesWhatIsNoMessage) {
 
 TEST(OomLog, ReadsSizesThatNoMachineHas) {
   const std::string huge(30, '9');
-  for (const std::string& size : {huge + " GiB", std::string("17179869184.00 GiB"), huge + " bytes"}) {
+  for (const std::string& size :
+       {huge + " GiB", std::string("17179869184.00 GiB"), huge + " bytes"}) {
     const auto log = read_oom_log(message_of(size, "Process 1 has " + size + " memory in use. "));
     ASSERT_TRUE(log) << log.error();
     const memory::Account account = account_of(log->messages[0]);
@@ -135,11 +137,12 @@ TEST(OomLog, ReadsSizesThatNoMachineHas) {
 
 TEST(OomLog, ReadsAnyBytes) {
   std::mt19937_64 random(7);
-  const std::string text = "[rank0]: " + message_of("1.00 GiB") + "Out of memory: Killed process " +
-                           "12 (python) total-vm:1kB, anon-rss:1kB\nMPS backend out of memory (MPS "
-                           "allocated: 1 GB, max allowed: 2 GB). Tried to allocate 3 GB\nOOM when "
-                           "allocating tensor with shape[4,4] and type float\nFree memory on device "
-                           "(1/2 GiB) on startup is less than x utilization (0.9, 1 GiB)\n";
+  const std::string text =
+      "[rank0]: " + message_of("1.00 GiB") + "Out of memory: Killed process " +
+      "12 (python) total-vm:1kB, anon-rss:1kB\nMPS backend out of memory (MPS "
+      "allocated: 1 GB, max allowed: 2 GB). Tried to allocate 3 GB\nOOM when "
+      "allocating tensor with shape[4,4] and type float\nFree memory on device "
+      "(1/2 GiB) on startup is less than x utilization (0.9, 1 GiB)\n";
   for (int i = 0; i < 3000; ++i) {
     std::string broken = text;
     for (int k = 0; k < 6; ++k) {
@@ -162,8 +165,8 @@ TEST(OomLog, ReadsAnyBytes) {
 TEST(OomLog, ReadsAHundredThousandMessages) {
   std::string text;
   for (int i = 0; i < 100000; ++i) {
-    text += "[rank" + std::to_string(i % 1000) + "]: " +
-            message_of(std::to_string(i % 10 + 1) + ".00 GiB");
+    text += "[rank" + std::to_string(i % 1000) +
+            "]: " + message_of(std::to_string(i % 10 + 1) + ".00 GiB");
   }
   const auto log = read_oom_log(text);
   ASSERT_TRUE(log) << log.error();

@@ -4,7 +4,6 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/checked.h"
-
 #include "headroom/diagnose/internal/oom_writers.h"
 
 namespace headroom::diagnose::internal {
@@ -37,8 +36,8 @@ void find_own_process(OomMessage& message) {
     message.own_candidates.push_back(static_cast<std::uint64_t>(process.pid));
   }
   if (message.own_candidates.empty()) return;
-  const std::uint64_t used = saturating_subtract(numbers.total_bytes.value_or(UINT64_MAX),
-                                                 numbers.free_bytes.value_or(0));
+  const std::uint64_t used =
+      saturating_subtract(numbers.total_bytes.value_or(UINT64_MAX), numbers.free_bytes.value_or(0));
   const bool is_among_them = saturating_add(listed, reserved) > saturating_add(used, slack);
   message.own = is_among_them && message.own_candidates.size() == 1 ? OwnProcess::kByArithmetic
                                                                     : OwnProcess::kMaybe;
@@ -111,8 +110,7 @@ class PyTorchRemedies {
       if (!may_be_own(message_, process)) others = saturating_add(others, process.used_bytes);
     }
     others = std::min(others, account_.other_processes_bytes);
-    const std::uint64_t then =
-        std::min(saturating_add(account_.free_bytes, others), limit_left_);
+    const std::uint64_t then = std::min(saturating_add(account_.free_bytes, others), limit_left_);
     put(RemedyKind::kEndOtherProcesses, saturating_subtract(then, takeable_));
     if (message_.own == OwnProcess::kMaybe) {
       remedies_.push_back({.kind = RemedyKind::kFindOwnProcess});

@@ -75,8 +75,7 @@ std::optional<VersionRange> versions_of(std::string_view before, std::string_vie
 }
 
 std::string_view variable_of(const OomMessage& message, std::string_view text) {
-  if (message.versions && message.versions->to &&
-      *message.versions->to < kFirstWithSplitSize) {
+  if (message.versions && message.versions->to && *message.versions->to < kFirstWithSplitSize) {
     return {};
   }
   if (has(text, "PYTORCH_ALLOC_CONF")) return "PYTORCH_ALLOC_CONF";
@@ -188,12 +187,12 @@ ReadMessage read_tensorflow(const Spot& spot, std::string_view before, std::stri
     return out;
   }
   // The allocator is the same in JAX; where the line came from says whose it was.
-  const std::string_view near = before.substr(before.size() - std::min<std::size_t>(before.size(), 200));
+  const std::string_view near =
+      before.substr(before.size() - std::min<std::size_t>(before.size(), 200));
   if (has(near, "external/xla") || has(near, "external/tsl") || has(near, "xla/tsl")) {
     out.message.writer = Writer::kJax;
   }
-  out.message.numbers.asked_bytes =
-      size_behind(text, "ranoutofmemorytryingtoallocate").value_or(0);
+  out.message.numbers.asked_bytes = size_behind(text, "ranoutofmemorytryingtoallocate").value_or(0);
   return out;
 }
 
@@ -271,10 +270,10 @@ ReadMessage read_kernel(const Spot& spot, std::string_view before, std::string_v
   }
   message.numbers.total_bytes = std::nullopt;
   message.numbers.this_process_bytes = size_behind(text, "anon-rss:");
-  message.is_container_limit =
-      before.ends_with("Memorycgroupoutofmemory:") || has(text.substr(0, 200), "CONSTRAINT_MEMCG") ||
-      text.starts_with("OOMKilled") || text.starts_with("oom-killevent") ||
-      text.starts_with("oom_killevent");
+  message.is_container_limit = before.ends_with("Memorycgroupoutofmemory:") ||
+                               has(text.substr(0, 200), "CONSTRAINT_MEMCG") ||
+                               text.starts_with("OOMKilled") || text.starts_with("oom-killevent") ||
+                               text.starts_with("oom_killevent");
   // Somebody's script may say `Killed process 12`; the kernel says why.
   const bool is_kernel = before.ends_with("utofmemory:") || has(text.substr(0, 200), "total-vm:");
   if (spot.strength == Strength::kWhole && !is_kernel) {
@@ -313,7 +312,8 @@ std::optional<ReadMessage> read_nccl(const Spot& spot, std::string_view text) {
 // and libraries say, most of them without a number.
 ReadMessage read_runtime(const Spot& spot, std::string_view before) {
   ReadMessage out = plain(spot);
-  const std::string_view near = before.substr(before.size() - std::min<std::size_t>(before.size(), 120));
+  const std::string_view near =
+      before.substr(before.size() - std::min<std::size_t>(before.size(), 120));
   for (const std::string_view words : {"allocating", "failedtoallocate"}) {
     const std::size_t at = near.rfind(words);
     if (at == std::string_view::npos) continue;

@@ -90,9 +90,8 @@ class Anchors {
       by_first_[static_cast<unsigned char>(anchor.words.front())].push_back(&anchor);
     }
     for (auto& list : by_first_) {
-      std::ranges::sort(list, std::ranges::greater{}, [](const Anchor* a) {
-        return a->words.size();
-      });
+      std::ranges::sort(
+          list, std::ranges::greater{}, [](const Anchor* a) { return a->words.size(); });
     }
   }
 
@@ -126,8 +125,7 @@ std::vector<Spot> find_spots(std::string_view text) {
       continue;
     }
     const bool is_tried = anchor->words == kTried;
-    const bool goes_on =
-        is_tried && is_open && !out.empty() && i - out.back().at < kSameSentence;
+    const bool goes_on = is_tried && is_open && !out.empty() && i - out.back().at < kSameSentence;
     if (!goes_on) {
       out.push_back({.at = i, .writer = anchor->writer, .strength = anchor->strength});
     }

@@ -87,10 +87,10 @@ std::size_t logger_length(std::string_view text) {
   for (const std::string_view level : {"DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL"}) {
     if (word == level) return word.size();
   }
-  const bool is_place = word.starts_with('[') && word.ends_with(']') &&
-                        (word.find(".py:") != std::string_view::npos ||
-                         word.find(".cc:") != std::string_view::npos ||
-                         word.find(".cpp:") != std::string_view::npos);
+  const bool is_place =
+      word.starts_with('[') && word.ends_with(']') &&
+      (word.find(".py:") != std::string_view::npos || word.find(".cc:") != std::string_view::npos ||
+       word.find(".cpp:") != std::string_view::npos);
   return is_place ? word.size() : 0;
 }
 
@@ -179,8 +179,7 @@ std::optional<SizeText> leading_size(std::string_view text) {
   for (const Unit& unit : kNames) {
     if (!text.substr(length).starts_with(unit.name)) continue;
     const double bytes = value * unit.bytes;
-    return SizeText{.bytes = bytes >= 0x1p60 ? kMostBytes
-                                             : static_cast<std::uint64_t>(bytes + 0.5),
+    return SizeText{.bytes = bytes >= 0x1p60 ? kMostBytes : static_cast<std::uint64_t>(bytes + 0.5),
                     .length = length + unit.name.size()};
   }
   return std::nullopt;
