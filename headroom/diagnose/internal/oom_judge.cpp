@@ -66,7 +66,9 @@ class PyTorchRemedies {
     from_the_cache();
     from_the_limit();
     from_other_processes();
-    std::ranges::stable_partition(remedies_, &MessageRemedy::is_enough);
+    std::stable_partition(remedies_.begin(), remedies_.end(), [](const MessageRemedy& remedy) {
+      return remedy.is_enough;
+    });
     const bool is_enough = !remedies_.empty() && remedies_.front().is_enough;
     if (!is_enough) remedies_.push_back({.kind = RemedyKind::kUseLess});
     return std::move(remedies_);

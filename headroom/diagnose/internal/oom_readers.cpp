@@ -270,10 +270,13 @@ ReadMessage read_kernel(const Spot& spot, std::string_view before, std::string_v
   }
   message.numbers.total_bytes = std::nullopt;
   message.numbers.this_process_bytes = size_behind(text, "anon-rss:");
-  message.is_container_limit = before.ends_with("Memorycgroupoutofmemory:") ||
-                               has(text.substr(0, 200), "CONSTRAINT_MEMCG") ||
-                               text.starts_with("OOMKilled") || text.starts_with("oom-killevent") ||
-                               text.starts_with("oom_killevent");
+  // Lines before may say it: what was decided, or an older kernel's announcement.
+  const std::string_view near =
+      before.substr(before.size() - std::min<std::size_t>(before.size(), 600));
+  message.is_container_limit =
+      has(near, "Memorycgroupoutofmemory:") || has(near, "CONSTRAINT_MEMCG") ||
+      has(text.substr(0, 200), "CONSTRAINT_MEMCG") || text.starts_with("OOMKilled") ||
+      text.starts_with("oom-killevent") || text.starts_with("oom_killevent");
   // Somebody's script may say `Killed process 12`; the kernel says why.
   const bool is_kernel = before.ends_with("utofmemory:") || has(text.substr(0, 200), "total-vm:");
   if (spot.strength == Strength::kWhole && !is_kernel) {
@@ -314,7 +317,7 @@ ReadMessage read_runtime(const Spot& spot, std::string_view before) {
   ReadMessage out = plain(spot);
   const std::string_view near =
       before.substr(before.size() - std::min<std::size_t>(before.size(), 120));
-  for (const std::string_view words : {"allocating", "failedtoallocate"}) {
+  for (const std::string_view words : {"allocating", "failedtoallocate", "failedtoalloc"}) {
     const std::size_t at = near.rfind(words);
     if (at == std::string_view::npos) continue;
     if (const auto size = leading_size(near.substr(at + words.size()))) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 namespace headroom::diagnose::internal {
@@ -179,8 +180,9 @@ std::optional<SizeText> leading_size(std::string_view text) {
   for (const Unit& unit : kNames) {
     if (!text.substr(length).starts_with(unit.name)) continue;
     const double bytes = value * unit.bytes;
-    return SizeText{.bytes = bytes >= 0x1p60 ? kMostBytes : static_cast<std::uint64_t>(bytes + 0.5),
-                    .length = length + unit.name.size()};
+    return SizeText{
+        .bytes = bytes >= 0x1p60 ? kMostBytes : static_cast<std::uint64_t>(std::llround(bytes)),
+        .length = length + unit.name.size()};
   }
   return std::nullopt;
 }
