@@ -162,7 +162,7 @@ std::string vendor_tool(Writer writer) {
 
 std::string version_words(const OomMessage& message) {
   if (!message.versions) return {};
-  const std::string from = version_text(message.versions->from);
+  std::string from = version_text(message.versions->from);
   if (!message.versions->to) return from + " or later";
   if (*message.versions->to == message.versions->from) return from;
   return from + " to " + version_text(*message.versions->to);
