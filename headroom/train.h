@@ -6,11 +6,11 @@
 //   headroom::train::plan({.model = {.name = "gpt2"}, .batch = 16}).peak_reserved;
 #pragma once
 
-#include "headroom/nn.h"            // IWYU pragma: export
-#include "headroom/train/data.h"    // IWYU pragma: export
-#include "headroom/train/meter.h"   // IWYU pragma: export
-#include "headroom/train/models.h"  // IWYU pragma: export
+#include "headroom/nn.h"              // IWYU pragma: export
+#include "headroom/train/data.h"      // IWYU pragma: export
+#include "headroom/train/meter.h"     // IWYU pragma: export
+#include "headroom/train/models.h"    // IWYU pragma: export
 #include "headroom/train/plan.h"      // IWYU pragma: export
 #include "headroom/train/remedies.h"  // IWYU pragma: export
-#include "headroom/train/retry.h"   // IWYU pragma: export
-#include "headroom/train/step.h"    // IWYU pragma: export
+#include "headroom/train/retry.h"     // IWYU pragma: export
+#include "headroom/train/step.h"      // IWYU pragma: export
