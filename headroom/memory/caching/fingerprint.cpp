@@ -1,9 +1,10 @@
 // All that decides what a CachingAllocator does next, as one number. Segments count in the order
 // in which searches prefer them, so that their addresses do not matter where those do not decide.
+#include "headroom/base/fingerprint.h"
+
 #include <algorithm>
 #include <vector>
 
-#include "headroom/base/fingerprint.h"
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/internal/caching_state.h"
 
