@@ -139,6 +139,8 @@ struct Properties {
   std::string architecture;                 // "sm_90", "x86-64"
   bool host_accessible = false;             // the processor may follow an address
   bool has_virtual_memory = false;
+  // The backend that a meta device copies; nothing of the others.
+  DeviceKind stands_for = DeviceKind::kCuda;
   std::vector<MemoryLevel> hierarchy{};
 };
 

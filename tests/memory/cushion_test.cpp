@@ -119,11 +119,13 @@ class WidthUnderChurn : public ::testing::Test {
 
 // The same requests took 931 MB on an idle processor and 969 MB on a busy one (#21).
 TEST_F(WidthUnderChurn, IsForGpus) {
-  PagedAllocator busy(*device_);
-  const double with_a_clock = churn(busy);
-  const auto still = device::MetaDevice::create({.capacity_bytes = 64_GiB});
-  PagedAllocator idle(*still);
-  EXPECT_EQ(with_a_clock, churn(idle));
+  const device::BackendProfile cpu = device::cpu_profile();
+  const auto busy = device::MetaDevice::create(
+      {.capacity_bytes = 64_GiB, .profile = cpu, .clock = [this] { return look(); }});
+  const auto idle = device::MetaDevice::create({.capacity_bytes = 64_GiB, .profile = cpu});
+  PagedAllocator with_a_clock(*busy);
+  PagedAllocator without(*idle);
+  EXPECT_EQ(churn(with_a_clock), churn(without));
 }
 
 TEST_F(WidthUnderChurn, FollowsTheTimeThatMovesTake) {

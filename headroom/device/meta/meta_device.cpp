@@ -77,6 +77,7 @@ Properties make_properties(const MetaOptions& options) {
       .max_reservation_bytes = options.profile.max_reservation_bytes,
       .architecture = "none",
       .has_virtual_memory = options.profile.has_virtual_memory,
+      .stands_for = options.profile.stands_for,
       .hierarchy = {
           {.name = "global memory", .size_bytes = options.capacity_bytes, .shared_by = "device"}}};
 }

@@ -15,8 +15,9 @@ namespace {
 
 double widest_cushion(const device::Device& device, const PagedOptions& options) {
   constexpr double kOnGpus = 0.15;
-  const bool is_gpu = device.id().kind == device::DeviceKind::kCuda;
-  return options.widest_cushion_fraction.value_or(is_gpu ? kOnGpus : 0);
+  const bool is_meta = device.id().kind == device::DeviceKind::kMeta;
+  const device::DeviceKind kind = is_meta ? device.properties().stands_for : device.id().kind;
+  return options.widest_cushion_fraction.value_or(kind == device::DeviceKind::kCuda ? kOnGpus : 0);
 }
 
 }  // namespace

@@ -53,8 +53,8 @@ struct PagedOptions {
   // the fraction, plus the bytes; past that, free pages are moved first.
   double cushion_fraction = 0.022;
   // Where moving takes a sixteenth of the time, the fraction grows, up to this; not under a limit.
-  // Without a value, 0.15 on a GPU, where programs wait for the driver; elsewhere it stays as it
-  // is, and what is reserved depends on the requests alone.
+  // Without a value, 0.15 on a GPU (and a meta device that stands for one), where programs wait for
+  // the driver; on the cpu it stays as it is, and what is reserved depends on the requests alone.
   std::optional<double> widest_cushion_fraction{};
   std::uint64_t cushion_bytes = 4_MiB;
   bool uses_magazines = true;  // the per-thread caches of small blocks
