@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "headroom/analysis/export.h"
 #include "headroom/base/bytes.h"
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
@@ -133,11 +134,11 @@ ExitCode run(const ConvertQuestion& question, const Context& context) {
   check_output(question);
   done.input = read_input(question.from, context);
   const auto written =
-      trace::write_trace(done.input.trace,
-                         question.to,
-                         {.overwrite = question.force,
-                          .at_event = moment,
-                          .progress = show_progress("writing " + question.to, context)});
+      analysis::export_trace(done.input.trace,
+                             question.to,
+                             {.overwrite = question.force,
+                              .at_event = moment,
+                              .progress = show_progress("writing " + question.to, context)});
   context.progress("");
   if (!written) throw Error(fmt::format("{}: {}", question.to, to_string(written.error())));
   std::error_code none;

@@ -21,7 +21,7 @@
 namespace headroom::cli {
 namespace {
 
-using report::Health;
+using diagnose::Health;
 
 struct DoctorWords {
   std::vector<std::string> paths{};
@@ -60,8 +60,8 @@ DoctorQuestion question_of(const DoctorWords& typed) {
   return question;
 }
 
-bool has_stacks(const trace::TraceIndex& index) {
-  return std::ranges::any_of(index.lifetimes(), [&](const trace::Lifetime& block) {
+bool has_stacks(const analysis::TraceIndex& index) {
+  return std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
     return !index.trace().stacks.frame_ids(block.stack).empty();
   });
 }
@@ -184,10 +184,10 @@ RunFunction add_doctor(CLI::App& app) {
 std::vector<Patient> examine(const trace::TraceFile& file,
                              const std::string& path,
                              const DoctorQuestion& question) {
-  const auto options = report::with_replay(question.options, question.choices);
+  const auto options = diagnose::with_replay(question.options, question.choices);
   std::vector<Patient> out;
   for (const trace::DeviceTrace* device : replay::replayable(file.trace)) {
-    const trace::TraceIndex index(file.trace, *device);
+    const analysis::TraceIndex index(file.trace, *device);
     out.push_back({.path = path,
                    .device = device_name(file.trace, *device),
                    .events = device->events.size(),
@@ -195,7 +195,7 @@ std::vector<Patient> examine(const trace::TraceFile& file,
                    .has_stacks = has_stacks(index),
                    .is_whole = index.start().is_empty(),
                    .settings = file.trace.settings_string(),
-                   .diagnosis = report::diagnose(index, options)});
+                   .diagnosis = diagnose::diagnose(index, options)});
   }
   if (out.empty()) {
     throw Error(fmt::format(

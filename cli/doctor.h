@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "headroom/diagnose/doctor.h"
 #include "headroom/diagnose/oom_message.h"
+#include "headroom/diagnose/proofs.h"
 #include "headroom/memory/account.h"
-#include "headroom/report/doctor.h"
-#include "headroom/report/doctor_replay.h"
 #include "headroom/trace/file.h"
 
 #include "cli/command.h"
@@ -19,8 +19,8 @@ namespace headroom::cli {
 
 struct DoctorQuestion {
   std::vector<std::string> paths{};  // or one `-`: a message on standard input
-  report::DoctorOptions options{};
-  report::ReplayChoices choices{};
+  diagnose::DoctorOptions options{};
+  diagnose::ReplayChoices choices{};
 };
 
 struct Patient {
@@ -31,7 +31,7 @@ struct Patient {
   bool has_stacks = false;
   bool is_whole = true;  // the history starts with an empty device
   std::string settings{};
-  report::Diagnosis diagnosis{};
+  diagnose::Diagnosis diagnosis{};
 };
 
 // Every device of the recording that has a history. Throws Error where none has.

@@ -8,12 +8,12 @@
 namespace headroom::cli {
 namespace {
 
+using diagnose::Diagnosis;
+using diagnose::Finding;
 using diagnose::OomMessage;
 using nlohmann::ordered_json;
-using report::Diagnosis;
-using report::Finding;
 
-ordered_json base(report::Health health) {
+ordered_json base(diagnose::Health health) {
   ordered_json json;
   json["schema"] = 1;
   json["command"] = "doctor";
@@ -36,34 +36,34 @@ ordered_json findings_json(const std::vector<Finding>& findings) {
   return out;
 }
 
-std::string_view moment_name(report::Moment moment) {
+std::string_view moment_name(diagnose::Moment moment) {
   switch (moment) {
-    case report::Moment::kPeak:
+    case diagnose::Moment::kPeak:
       return "peak";
-    case report::Moment::kFailure:
+    case diagnose::Moment::kFailure:
       return "failure";
-    case report::Moment::kForeseenFailure:
+    case diagnose::Moment::kForeseenFailure:
       return "foreseen_failure";
   }
   return "";
 }
 
-std::string_view source_name(trace::IterationSource source) {
+std::string_view source_name(analysis::IterationSource source) {
   switch (source) {
-    case trace::IterationSource::kNone:
+    case analysis::IterationSource::kNone:
       return "none";
-    case trace::IterationSource::kAnnotations:
+    case analysis::IterationSource::kAnnotations:
       return "annotations";
-    case trace::IterationSource::kTraffic:
+    case analysis::IterationSource::kTraffic:
       return "traffic";
   }
   return "";
 }
 
-ordered_json growth_json(const std::optional<trace::Growth>& growth) {
+ordered_json growth_json(const std::optional<analysis::Growth>& growth) {
   if (!growth) return nullptr;
   ordered_json sites = ordered_json::array();
-  for (const trace::GrowingSite& site : growth->sites) {
+  for (const analysis::GrowingSite& site : growth->sites) {
     sites.push_back({{"site", site.site},
                      {"bytes_per_iteration", site.bytes_per_iteration},
                      {"blocks", site.blocks}});
@@ -80,11 +80,11 @@ ordered_json growth_json(const std::optional<trace::Growth>& growth) {
   return json;
 }
 
-ordered_json setting_json(const report::ProvedSetting& setting) {
+ordered_json setting_json(const diagnose::ProvedSetting& setting) {
   return {{"conf", setting.conf}, {"peak_reserved", setting.peak_reserved}, {"fits", setting.fits}};
 }
 
-ordered_json proof_json(const std::optional<report::Proof>& proof) {
+ordered_json proof_json(const std::optional<diagnose::Proof>& proof) {
   if (!proof) return nullptr;
   ordered_json json{{"current", setting_json(proof->current)}, {"best", setting_json(proof->best)}};
   json["expandable"] = nullptr;
@@ -142,7 +142,8 @@ ordered_json size_json(const std::optional<std::uint64_t>& size) {
 }
 
 std::string verdict_name(const OomMessage& message) {
-  return message.verdict ? std::string(to_string(report::health_of(*message.verdict))) : "unknown";
+  return message.verdict ? std::string(to_string(diagnose::health_of(*message.verdict)))
+                         : "unknown";
 }
 
 ordered_json message_json(const OomMessage& message) {
@@ -189,7 +190,7 @@ std::string doctor_json(const std::vector<Patient>& patients) {
 std::string messages_json(const diagnose::OomLog& log) {
   const OomMessage& last = log.messages.back();
   const memory::Explanation explanation = message_explanation(last);
-  ordered_json json = base(report::Health::kShortage);
+  ordered_json json = base(diagnose::Health::kShortage);
   json["verdict"] = verdict_name(last);
   const std::string kind = last.verdict ? verdict_name(last) : "out_of_memory";
   std::vector<Finding> findings;

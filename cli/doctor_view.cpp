@@ -16,9 +16,9 @@
 namespace headroom::cli {
 namespace {
 
-using report::Diagnosis;
-using report::Finding;
-using report::Health;
+using diagnose::Diagnosis;
+using diagnose::Finding;
+using diagnose::Health;
 using report::Terminal;
 using report::Tone;
 
@@ -53,13 +53,13 @@ std::string verdict(const Diagnosis& diagnosis, const Terminal& terminal) {
   return "\n" + report::styled(name, tone_of(diagnosis), terminal) + wrapped.substr(name.size());
 }
 
-std::string_view moment_words(report::Moment moment) {
+std::string_view moment_words(diagnose::Moment moment) {
   switch (moment) {
-    case report::Moment::kPeak:
+    case diagnose::Moment::kPeak:
       return "when most was allocated";
-    case report::Moment::kFailure:
+    case diagnose::Moment::kFailure:
       return "when the allocation failed";
-    case report::Moment::kForeseenFailure:
+    case diagnose::Moment::kForeseenFailure:
       return "when an allocation would have failed";
   }
   return "";
@@ -88,7 +88,7 @@ std::string bar(const memory::Account& account, const Terminal& terminal) {
 // A recording knows no card, and "free: 0" would be read as one that is full.
 std::string card_note(const Diagnosis& diagnosis) {
   const memory::Account& account = diagnosis.account;
-  if (diagnosis.moment != report::Moment::kPeak || account.free_bytes > 0) return "";
+  if (diagnosis.moment != diagnose::Moment::kPeak || account.free_bytes > 0) return "";
   return "  (a recording does not say how large the card is; --card does)\n";
 }
 

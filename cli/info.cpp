@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/analysis/sites.h"
 #include "headroom/trace/device_name.h"
-#include "headroom/trace/sites.h"
 #include "headroom/trace/used_devices.h"
 
 #include "cli/commands.h"
@@ -17,11 +17,11 @@
 namespace headroom::cli {
 namespace {
 
+using analysis::GroupBy;
+using analysis::TraceIndex;
 using trace::Action;
 using trace::DeviceTrace;
-using trace::GroupBy;
 using trace::Trace;
-using trace::TraceIndex;
 using trace::UsedDevices;
 
 std::uint64_t segment_count(const Trace& trace, const DeviceTrace& device) {
@@ -29,7 +29,7 @@ std::uint64_t segment_count(const Trace& trace, const DeviceTrace& device) {
       trace.segments, [&](const trace::Segment& segment) { return is_of(segment, device); }));
 }
 
-PeakInfo peak_info(const TraceIndex& index, const trace::Peak& peak) {
+PeakInfo peak_info(const TraceIndex& index, const analysis::Peak& peak) {
   return {.bytes = peak.bytes,
           .after_events = peak.position,
           .after_us = index.time_us_at(peak.position) - index.time_us_at(0)};
@@ -41,8 +41,8 @@ void walk(const TraceIndex& index, DeviceInfo& info) {
   const std::size_t points = std::min(positions, DeviceInfo::kCurvePoints);
   info.allocated_curve.assign(points, 0);
   info.reserved_curve.assign(points, 0);
-  for (trace::TotalsCursor at(index);; at.step()) {
-    const trace::Totals& now = at.totals();
+  for (analysis::TotalsCursor at(index);; at.step()) {
+    const analysis::Totals& now = at.totals();
     const std::size_t point = at.position() * points / positions;
     double& allocated = info.allocated_curve[point];
     double& reserved = info.reserved_curve[point];
@@ -69,7 +69,7 @@ std::vector<HolderInfo> holders(const TraceIndex& index,
                                 std::span<const std::uint32_t> blocks,
                                 GroupBy by) {
   std::vector<HolderInfo> out;
-  for (trace::Group& group : group_blocks(index, blocks, by)) {
+  for (analysis::Group& group : group_blocks(index, blocks, by)) {
     std::vector<std::string> stack = stack_text(index.trace(), group.stack);
     out.push_back({std::move(group), std::move(stack)});
   }
@@ -87,7 +87,7 @@ std::vector<HolderInfo> known_holders(std::vector<HolderInfo> all, std::string_v
 void look_at_peak(const TraceIndex& index, DeviceInfo& info) {
   const auto blocks = index.allocated_at(index.peaks().allocated.position);
   info.blocks_at_peak = blocks.size();
-  info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const trace::Lifetime& block) {
+  info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
     return !index.trace().stacks.frame_ids(block.stack).empty();
   });
   if (info.has_stacks) info.sites = holders(index, blocks, GroupBy::kSite);

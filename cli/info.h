@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "headroom/analysis/groups.h"
+#include "headroom/analysis/histograms.h"
+#include "headroom/analysis/index.h"
 #include "headroom/trace/file.h"
-#include "headroom/trace/groups.h"
-#include "headroom/trace/histograms.h"
-#include "headroom/trace/index.h"
 
 #include "cli/command.h"
 
@@ -25,7 +25,7 @@ struct PeakInfo {
 
 // Blocks that share something, and how their allocation is reached.
 struct HolderInfo {
-  trace::Group group{};
+  analysis::Group group{};
   std::vector<std::string> stack{};  // of the largest block, innermost frame first
 };
 
@@ -50,8 +50,8 @@ struct DeviceInfo {
   bool is_whole_history = true;
   bool has_final_state = false;
   std::uint64_t start_blocks = 0;
-  trace::Totals start{};
-  trace::Totals end{};
+  analysis::Totals start{};
+  analysis::Totals end{};
 
   PeakInfo peak_live{};
   PeakInfo peak_allocated{};
@@ -64,8 +64,8 @@ struct DeviceInfo {
   std::vector<double> allocated_curve{};
   std::vector<double> reserved_curve{};
 
-  std::vector<trace::HistogramBin> sizes{};
-  trace::LifetimeHistogram lifetimes{};
+  std::vector<analysis::HistogramBin> sizes{};
+  analysis::LifetimeHistogram lifetimes{};
 
   // What was allocated when allocated was highest, the largest first, all of it.
   bool has_stacks = false;
@@ -75,7 +75,7 @@ struct DeviceInfo {
   std::vector<HolderInfo> categories{};   // empty where none is known
   std::vector<HolderInfo> annotations{};  // the same
 
-  trace::Anomalies anomalies{};
+  analysis::Anomalies anomalies{};
 };
 
 struct InfoReport {

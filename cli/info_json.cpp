@@ -15,24 +15,24 @@ Json peak_json(const PeakInfo& peak) {
   return {{"bytes", peak.bytes}, {"after_events", peak.after_events}, {"after_us", peak.after_us}};
 }
 
-Json totals_json(const trace::Totals& totals) {
+Json totals_json(const analysis::Totals& totals) {
   return {{"live", totals.live},
           {"allocated", totals.allocated},
           {"active", totals.active},
           {"reserved", totals.reserved}};
 }
 
-Json bin_json(const trace::HistogramBin& bin) {
+Json bin_json(const analysis::HistogramBin& bin) {
   return {{"from", bin.low}, {"below", bin.high}, {"blocks", bin.blocks}, {"bytes", bin.bytes}};
 }
 
-Json bins_json(const std::vector<trace::HistogramBin>& bins) {
+Json bins_json(const std::vector<analysis::HistogramBin>& bins) {
   Json json = Json::array();
-  for (const trace::HistogramBin& bin : bins) json.push_back(bin_json(bin));
+  for (const analysis::HistogramBin& bin : bins) json.push_back(bin_json(bin));
   return json;
 }
 
-Json lifetimes_json(const trace::LifetimeHistogram& histogram) {
+Json lifetimes_json(const analysis::LifetimeHistogram& histogram) {
   Json json;
   json["by_events"] = bins_json(histogram.by_events);
   json["by_time_us"] = bins_json(histogram.by_time_us);
@@ -45,7 +45,7 @@ Json lifetimes_json(const trace::LifetimeHistogram& histogram) {
 Json holders_json(const std::vector<HolderInfo>& holders, std::size_t top, const char* label) {
   Json json = Json::array();
   for (std::size_t i = 0; i < std::min(top, holders.size()); ++i) {
-    const trace::Group& group = holders[i].group;
+    const analysis::Group& group = holders[i].group;
     json.push_back({{label, group.label},
                     {"bytes", group.bytes},
                     {"blocks", group.blocks},

@@ -194,7 +194,7 @@ std::string holders_text(std::string_view title,
   std::uint64_t rest_bytes = 0;
   std::uint64_t rest_blocks = 0;
   for (std::size_t i = 0; i < holders.size(); ++i) {
-    const trace::Group& group = holders[i].group;
+    const analysis::Group& group = holders[i].group;
     if (i < rows) {
       add(group.bytes, group.blocks, report::printable(group.label), Tone::kAccent);
     } else {
@@ -239,11 +239,11 @@ class Histogram {
                 {"asked for", Align::kRight},
                 {"", Align::kLeft, Fit::kDrops}}) {}
 
-  void measure(const trace::HistogramBin& bin) {
+  void measure(const analysis::HistogramBin& bin) {
     most_blocks_ = std::max(most_blocks_, static_cast<double>(bin.blocks));
     most_bytes_ = std::max(most_bytes_, static_cast<double>(bin.bytes));
   }
-  void add(std::string label, const trace::HistogramBin& bin) {
+  void add(std::string label, const analysis::HistogramBin& bin) {
     if (bin.blocks == 0) {
       table_.add_row({std::move(label), "-"});
       return;
@@ -271,9 +271,9 @@ class Histogram {
 };
 
 // Pairs of neighbours put together, so that bins by powers of two are by powers of four.
-std::vector<trace::HistogramBin> coarser(const std::vector<trace::HistogramBin>& bins) {
-  std::vector<trace::HistogramBin> joined;
-  for (const trace::HistogramBin& bin : bins) {
+std::vector<analysis::HistogramBin> coarser(const std::vector<analysis::HistogramBin>& bins) {
+  std::vector<analysis::HistogramBin> joined;
+  for (const analysis::HistogramBin& bin : bins) {
     // The lower one of a pair is an even power, 1B or 4B or 16B and on; a pair may lack it.
     const bool is_upper = (std::bit_width(bin.low) & 1) == 0;
     if (joined.empty() || !is_upper || bin.low == 0) {
@@ -292,8 +292,8 @@ std::string sizes_text(const DeviceInfo& info, const Terminal& terminal) {
   constexpr std::size_t kMostBins = 16;
   const auto bins = info.sizes.size() > kMostBins ? coarser(info.sizes) : info.sizes;
   Histogram histogram("sizes of all blocks", "from", terminal);
-  for (const trace::HistogramBin& bin : bins) histogram.measure(bin);
-  for (const trace::HistogramBin& bin : bins) histogram.add(format_bytes(bin.low), bin);
+  for (const analysis::HistogramBin& bin : bins) histogram.measure(bin);
+  for (const analysis::HistogramBin& bin : bins) histogram.add(format_bytes(bin.low), bin);
   return histogram.text();
 }
 
@@ -302,10 +302,10 @@ std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
   const bool has_times = info.duration_us > 0;
   const auto& bins = has_times ? info.lifetimes.by_time_us : info.lifetimes.by_events;
   Histogram histogram("how long blocks live", has_times ? "below" : "events below", terminal);
-  for (const trace::HistogramBin& bin : bins) histogram.measure(bin);
+  for (const analysis::HistogramBin& bin : bins) histogram.measure(bin);
   histogram.measure(info.lifetimes.initial);
   histogram.measure(info.lifetimes.final);
-  for (const trace::HistogramBin& bin : bins) {
+  for (const analysis::HistogramBin& bin : bins) {
     histogram.add(
         has_times
             ? duration(static_cast<std::int64_t>(std::min<std::uint64_t>(bin.high, INT64_MAX)))

@@ -116,7 +116,7 @@ Json result_json(const PolicyResult& entry, const DeviceReplay& device) {
 
 Json recording_json(const DeviceReplay& device) {
   const Program& program = device.program;
-  const trace::Anomalies& odd = program.anomalies;
+  const analysis::Anomalies& odd = program.anomalies;
   return {{"name", device.name},
           {"device", device.device},
           {"rank", device.rank},

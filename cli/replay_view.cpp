@@ -65,7 +65,7 @@ std::string recorded_text(const DeviceReplay& device, const Terminal& terminal) 
 }
 
 std::string odd_text(const Program& program, const Terminal& terminal) {
-  const trace::Anomalies& odd = program.anomalies;
+  const analysis::Anomalies& odd = program.anomalies;
   if (odd.total() == 0) return "";
   std::vector<std::string> parts;
   const auto add = [&](std::uint64_t count, std::string_view one, std::string_view many) {

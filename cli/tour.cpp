@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "headroom/base/bytes.h"
+#include "headroom/diagnose/proofs.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/verify.h"
-#include "headroom/report/doctor_replay.h"
 
 namespace headroom::cli {
 namespace {
@@ -34,7 +34,7 @@ TourRow try_out(const Program& program, const std::string& conf, ReplayOptions o
 }
 
 // What people try, and what was found.
-std::vector<TourRow> try_all(const Program& program, const report::Diagnosis& diagnosis) {
+std::vector<TourRow> try_all(const Program& program, const diagnose::Diagnosis& diagnosis) {
   std::vector<std::string> confs{"", "max_split_size_mb:128", "roundup_power2_divisions:4"};
   if (diagnosis.proof) {
     if (diagnosis.proof->best_without_expandable) {
@@ -66,17 +66,17 @@ Tour play_tour(const trace::TraceFile& file, std::string sample) {
   const trace::DeviceTrace& device = *devices.front();
   const Program program = replay::compile(file.trace, device);
   const replay::Verification verified = replay::verify(program);
-  const trace::TraceIndex index(file.trace, device);
+  const analysis::TraceIndex index(file.trace, device);
   Tour tour{.sample = std::move(sample),
             .events = program.events,
             .allocs = program.allocs,
             .same_addresses = program.allocs - verified.address_mismatches,
             .segment_mismatches = verified.segment_mismatches,
-            .diagnosis = report::diagnose(index, report::with_replay({}, {})),
+            .diagnosis = diagnose::diagnose(index, diagnose::with_replay({}, {})),
             .limit_bytes = kSmallerCard};
   tour.rows = try_all(program, tour.diagnosis);
   tour.paged = try_out(program, "paged", with_paged(program));
-  tour.export_line = report::export_line(best_of(tour.rows).conf);
+  tour.export_line = diagnose::export_line(best_of(tour.rows).conf);
   return tour;
 }
 

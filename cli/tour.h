@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "headroom/report/doctor.h"
+#include "headroom/diagnose/doctor.h"
 #include "headroom/trace/file.h"
 
 #include "cli/command.h"
@@ -26,7 +26,7 @@ struct Tour {
   std::uint64_t allocs = 0;
   std::uint64_t same_addresses = 0;  // of them
   std::uint64_t segment_mismatches = 0;
-  report::Diagnosis diagnosis{};
+  diagnose::Diagnosis diagnosis{};
   std::uint64_t limit_bytes = 0;  // of the smaller card
   std::vector<TourRow> rows{};
   std::optional<TourRow> paged{};  // our own allocator

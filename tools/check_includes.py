@@ -26,12 +26,14 @@ TABLE = {
               "caching/caching_allocator.h",
               "trace records the allocator's words and must read files where there is no device; "
               "only history.h meets allocators, to attach recorders to them"),
-    "replay": ("base device memory trace", "replay runs allocators, not models"),
+    "analysis": ("base memory:types.h,event.h,config.h trace",
+                 "analysis says what a recording holds; it runs nothing"),
+    "replay": ("base device memory trace analysis", "replay runs allocators, not models"),
     "solve": ("base", "solve speaks of buffers, lifetimes and costs, whoever has them"),
     "diagnose": ("base device:types.h memory:types.h,account.h,config.h,parse_pytorch_message.h trace "
-                 "replay",
+                 "analysis replay",
                  "diagnose judges what others measured; it makes values, and report makes the text"),
-    "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace replay solve",
+    "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace analysis replay diagnose solve",
                "report prints values that others computed, so it works without any device"),
     "tensor": ("base device memory", "tensors live on devices and ask the allocator, no more"),
     "autograd": ("base memory:annotation.h tensor solve",
@@ -53,6 +55,7 @@ REASONS = {
     ("memory", "tensor"): "tensors ask the allocator for memory, not the other way round",
     ("trace", "memory"): "trace takes the allocator's vocabulary only: memory/types.h, event.h, "
                          "stats.h, annotation.h and config.h; allocators for trace/history",
+    ("trace", "analysis"): "an analysis reads traces; a trace does not know what is made of it",
     ("trace", "replay"): "replay reads traces; a trace does not know that it is replayed",
     ("trace", "report"): "report reads traces; a trace does not know how it is shown",
     ("replay", "tensor"): "a replay moves blocks, it computes nothing",

@@ -13,11 +13,11 @@
 
 namespace headroom::replay {
 
+using analysis::kNoEvent;
+using analysis::Lifetime;
 using memory::kMinBlockBytes;
 using trace::Action;
 using trace::Events;
-using trace::kNoEvent;
-using trace::Lifetime;
 
 namespace {
 
@@ -43,7 +43,7 @@ void infer_version(Program& program) {
 
 class Translator {
  public:
-  Translator(Program& program, const trace::Lifetimes& lifetimes)
+  Translator(Program& program, const analysis::Lifetimes& lifetimes)
       : program_(program),
         lifetimes_(lifetimes),
         events_(program.device->events),
@@ -105,7 +105,7 @@ class Translator {
     std::size_t segment = 0;
     const auto& segments = program_.start.segments;
     for (std::uint32_t id = 0; id < program_.start.live.size(); ++id) {
-      const trace::StartBlock& block = program_.start.live[id];
+      const analysis::StartBlock& block = program_.start.live[id];
       while (segment < segments.size() &&
              segments[segment].address + segments[segment].size_bytes <= block.address) {
         ++segment;
@@ -219,7 +219,7 @@ class Translator {
   void add_live(const Lifetime& lifetime) { live_ += lifetime.live_bytes(); }
 
   Program& program_;
-  const trace::Lifetimes& lifetimes_;
+  const analysis::Lifetimes& lifetimes_;
   const Events& events_;
   internal::PoolRoutes routes_;
   std::vector<std::uint32_t> slot_of_;  // by lifetime
@@ -250,7 +250,7 @@ Program translate(const trace::Trace& trace,
   program.trace = &trace;
   program.device = &device;
   program.events = device.events.size();
-  program.start = trace::start_state(trace, device);
+  program.start = analysis::start_state(trace, device);
   program.is_of_paged = trace::is_of_paged(trace);
   if (!program.is_of_paged) program.conf = trace.settings_string();
   program.config = trace::recorded_config(trace);
@@ -260,7 +260,7 @@ Program translate(const trace::Trace& trace,
   } else {
     infer_version(program);
   }
-  const trace::Lifetimes lifetimes = trace::pair_lifetimes(trace, device, program.start);
+  const analysis::Lifetimes lifetimes = analysis::pair_lifetimes(trace, device, program.start);
   program.anomalies = lifetimes.anomalies;
   Translator(program, lifetimes).run();
   program.start_reservations =

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "headroom/analysis/lifetimes.h"
+#include "headroom/analysis/start_state.h"
 #include "headroom/memory/config.h"
 #include "headroom/memory/types.h"
-#include "headroom/trace/lifetimes.h"
-#include "headroom/trace/start_state.h"
 #include "headroom/trace/trace.h"
 
 namespace headroom::replay {
@@ -95,7 +95,7 @@ struct Program {
   std::vector<memory::PoolId> pools{};  // the default pool first
 
   // The state before the first event; empty where the history is whole.
-  trace::StartState start{};
+  analysis::StartState start{};
   std::vector<StartSlot> start_slots{};
   std::vector<StartReservation> start_reservations{};
 
@@ -116,7 +116,7 @@ struct Program {
   std::uint64_t peak_live_if_served = 0;
   std::size_t peak_live_op = 0;
   std::optional<std::size_t> first_failure_op{};
-  trace::Anomalies anomalies{};
+  analysis::Anomalies anomalies{};
 
   [[nodiscard]] bool is_whole() const noexcept { return start.is_empty(); }
   // Of the event that the op stems from.

@@ -6,21 +6,21 @@
 #include <unordered_map>
 #include <utility>
 
+#include "headroom/analysis/sites.h"
 #include "headroom/base/checked.h"
 #include "headroom/memory/config.h"
 #include "headroom/trace/settings.h"
-#include "headroom/trace/sites.h"
 
 namespace headroom::replay {
 namespace {
 
+using analysis::Lifetime;
+using analysis::TraceIndex;
 using memory::Account;
 using memory::Category;
 using memory::DeviceAddress;
 using memory::StreamId;
 using trace::Action;
-using trace::Lifetime;
-using trace::TraceIndex;
 
 std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
@@ -169,8 +169,8 @@ Category category_of(const TraceIndex& index, const Lifetime& block) {
 }
 
 void add_sites(Account& account, const TraceIndex& index, const std::vector<std::uint32_t>& held) {
-  trace::Sites sites(index.trace());
-  std::unordered_map<trace::SiteId, memory::SiteBytes> by_site;
+  analysis::Sites sites(index.trace());
+  std::unordered_map<analysis::SiteId, memory::SiteBytes> by_site;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
     memory::SiteBytes& site = by_site[sites.of(block.stack)];

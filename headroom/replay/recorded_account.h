@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "headroom/analysis/index.h"
 #include "headroom/memory/account.h"
-#include "headroom/trace/index.h"
 
 namespace headroom::replay {
 
@@ -19,7 +19,7 @@ struct AccountQuestion {
 
 // The lines of the blocks and segments at a position add up to what was reserved there, to the
 // byte. Directly behind an `oom` event, the request that failed is in it.
-[[nodiscard]] memory::Account recorded_account(const trace::TraceIndex& index,
+[[nodiscard]] memory::Account recorded_account(const analysis::TraceIndex& index,
                                                const AccountQuestion& question);
 
 }  // namespace headroom::replay

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "headroom/analysis/sites.h"
 #include "headroom/base/checked.h"
 #include "headroom/replay/internal/machine.h"
-#include "headroom/trace/sites.h"
 
 namespace headroom::replay {
 
@@ -119,7 +119,7 @@ class Holders {
     for (const StartSlot& start : program_.start_slots) {
       slots[start.slot] = Slot::kHeld;
       const auto at = std::ranges::lower_bound(
-          program_.start.live, start.address, {}, &trace::StartBlock::address);
+          program_.start.live, start.address, {}, &analysis::StartBlock::address);
       if (at != program_.start.live.end() && at->address == start.address) {
         stacks[start.slot] = at->stack;
       }
@@ -215,8 +215,8 @@ class Pinners {
 
   const Holders& holders_;
   const memory::AllocatorConfig& config_;
-  trace::Sites sites_;
-  std::unordered_map<trace::SiteId, Sum> sums_{};
+  analysis::Sites sites_;
+  std::unordered_map<analysis::SiteId, Sum> sums_{};
 };
 
 }  // namespace

@@ -11,9 +11,6 @@
 
 #include "headroom/base/error.h"
 #include "headroom/base/new_file.h"
-#include "headroom/trace/export_csv.h"
-#include "headroom/trace/export_perfetto.h"
-#include "headroom/trace/export_speedscope.h"
 #include "headroom/trace/hrt_reader.h"
 #include "headroom/trace/hrt_writer.h"
 #include "headroom/trace/internal/bytes_file.h"
@@ -40,24 +37,10 @@ FormatResult<std::string> write_hrt_text(const Trace& trace, const Progress& /*p
   }
 }
 
-// The exports, which may be much larger than the trace, go to the file as they are made.
-using StreamFunction = void (*)(const Trace&, std::ostream&, const WriteOptions&);
-
-void stream_perfetto(const Trace& trace, std::ostream& out, const WriteOptions& /*options*/) {
-  export_perfetto(trace, out);
-}
-void stream_speedscope(const Trace& trace, std::ostream& out, const WriteOptions& options) {
-  export_speedscope(trace, out, {.position = options.at_event});
-}
-void stream_csv(const Trace& trace, std::ostream& out, const WriteOptions& /*options*/) {
-  export_csv(trace, out);
-}
-
 struct Ending {
   std::string_view text;
   Format format;
-  WriteFunction write;
-  StreamFunction stream = nullptr;  // instead of `write`
+  WriteFunction write;  // none: an export
 };
 
 // One line for every ending that a file may be written under.
@@ -65,9 +48,9 @@ constexpr std::array kEndings{
     Ending{".pickle", Format::kPickle, write_pickle},
     Ending{".pkl", Format::kPickle, write_pickle},
     Ending{".hrt", Format::kHrt, write_hrt_text},
-    Ending{".perfetto.json", Format::kPerfetto, nullptr, stream_perfetto},
-    Ending{".speedscope.json", Format::kSpeedscope, nullptr, stream_speedscope},
-    Ending{".csv", Format::kCsv, nullptr, stream_csv},
+    Ending{".perfetto.json", Format::kPerfetto, nullptr},
+    Ending{".speedscope.json", Format::kSpeedscope, nullptr},
+    Ending{".csv", Format::kCsv, nullptr},
 };
 
 constexpr std::string_view kPackedEnding = ".zst";
@@ -141,9 +124,9 @@ std::string made(const Ending& ending,
                  const Trace& trace,
                  const WriteOptions& options,
                  const Progress& progress) {
-  if (ending.stream == nullptr) return value_or_throw(ending.write(trace, progress));
+  if (ending.write != nullptr) return value_or_throw(ending.write(trace, progress));
   std::ostringstream out;
-  ending.stream(trace, out, options);
+  options.write_export(ending.format, out);
   return std::move(out).str();
 }
 
@@ -155,12 +138,18 @@ void write_file(const Trace& trace, const std::string& path, const WriteOptions&
         "the name does not say the format: end it in .pickle, .hrt, .perfetto.json, "
         ".speedscope.json or .csv, with .zst behind it to pack it");
   }
+  if (ending->write == nullptr && !options.write_export) {
+    internal::fail(
+        "that format is made from a recording, by `headroom convert`; end the name in .pickle or "
+        ".hrt");
+  }
   NewFile file(path, options.overwrite);  // before the work, which may be for nothing
-  if (ending->stream != nullptr && !is_packed) {
+  // Exports may be much larger than the trace: they go to the file as they are made.
+  if (ending->write == nullptr && !is_packed) {
     internal::FileBuffer buffer(file);
     std::ostream out(&buffer);
     out.exceptions(std::ios::badbit);  // hands on what the file says is wrong
-    ending->stream(trace, out, options);
+    options.write_export(ending->format, out);
     file.commit();
     return;
   }

@@ -1,4 +1,5 @@
-// Traces as files: any format in, by its content; any format out, by the name.
+// Traces as files: any format in, by its content; any format out, by the name. The last three are
+// exports, for other programs.
 //
 //   .pickle .pkl     a PyTorch snapshot     (.zst behind any of them packs it)
 //   .hrt             ours: small, streamed while recording (docs/format/hrt.md)
@@ -6,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,8 +48,9 @@ struct Target {
 
 struct WriteOptions {
   bool overwrite = false;  // else an existing file is an error
-  // The moment that .speedscope.json shows: after so many events; unset is the peak.
-  std::optional<std::uint64_t> at_event{};
+  // Writes the formats that take an analysis of the recording; without it their names are refused.
+  // analysis/export.h has it.
+  std::function<void(Format format, std::ostream& out)> write_export{};
   Progress progress{};
 };
 

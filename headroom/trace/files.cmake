@@ -8,18 +8,11 @@ else()
 endif()
 set(HEADROOM_TRACE_SOURCES
   device_name.cpp
-  export_csv.cpp
-  export_perfetto.cpp
-  export_speedscope.cpp
   file.cpp
   file_recorder.cpp
-  groups.cpp
-  growth.cpp
-  histograms.cpp
   history.cpp
   hrt_reader.cpp
   hrt_writer.cpp
-  index.cpp
   internal/bytes_file.cpp
   internal/crc32c.cpp
   internal/demangle.cpp
@@ -30,8 +23,6 @@ set(HEADROOM_TRACE_SOURCES
   internal/hrt_events.cpp
   internal/hrt_format.cpp
   internal/hrt_items.cpp
-  internal/json_out.cpp
-  internal/large_space.cpp
   internal/lazy_memory.cpp
   internal/modules.cpp
   internal/output_file.cpp
@@ -43,7 +34,6 @@ set(HEADROOM_TRACE_SOURCES
   internal/pickle_sink.cpp
   internal/raw_frame.cpp
   internal/record.cpp
-  internal/segment_map.cpp
   internal/settings.cpp
   internal/snapshot_entries.cpp
   internal/snapshot_segments.cpp
@@ -58,14 +48,10 @@ set(HEADROOM_TRACE_SOURCES
   internal/utf8.cpp
   internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
-  iterations.cpp
-  lifetimes.cpp
   pickle_reader.cpp
   pickle_writer.cpp
   ring_recorder.cpp
   settings.cpp
-  sites.cpp
-  start_state.cpp
   symbols.cpp
   tables.cpp
   trace.cpp
@@ -73,29 +59,18 @@ set(HEADROOM_TRACE_SOURCES
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
   device_name.h
-  export_csv.h
-  export_perfetto.h
-  export_speedscope.h
   file.h
   file_recorder.h
   format_error.h
-  groups.h
-  growth.h
-  histograms.h
   history.h
   hrt_reader.h
   hrt_writer.h
-  index.h
-  iterations.h
-  lifetimes.h
   pickle_reader.h
   pickle_writer.h
   progress.h
   ring_recorder.h
   settings.h
-  sites.h
   stack_options.h
-  start_state.h
   symbols.h
   tables.h
   trace.h

@@ -89,12 +89,12 @@ TEST(DoctorCommand, ShowsTheFailureOfARecording) {
   const auto patients = patients_of(trace::testing::small_trace());
   expect_golden("doctor/small.txt", draw_doctor(patients, {}));
   expect_schema(doctor_json(patients));
-  EXPECT_EQ(patients[0].diagnosis.health, report::Health::kShortage);
+  EXPECT_EQ(patients[0].diagnosis.health, diagnose::Health::kShortage);
 }
 
 TEST(DoctorCommand, CallsPlainTrainingHealthy) {
   const auto patients = patients_of(recorded("seed_deepnet"));
-  EXPECT_EQ(patients[0].diagnosis.health, report::Health::kHealthy);
+  EXPECT_EQ(patients[0].diagnosis.health, diagnose::Health::kHealthy);
   EXPECT_THAT(draw_doctor(patients, {}), HasSubstr("\nhealthy: "));
 }
 
@@ -112,7 +112,7 @@ TEST(DoctorCommand, ProvesASettingAgainstFragmentation) {
 TEST(DoctorCommand, ShowsTheWorstOfSeveral) {
   auto patients = patients_of(recorded("seed_deepnet"));
   for (Patient& patient : sample("leak_loss.pickle.zst")) patients.push_back(std::move(patient));
-  EXPECT_EQ(worst(patients).diagnosis.health, report::Health::kLeak);
+  EXPECT_EQ(worst(patients).diagnosis.health, diagnose::Health::kLeak);
   const std::string text = draw_doctor(patients, {});
   EXPECT_THAT(text, HasSubstr("healthy"));
   EXPECT_THAT(text, HasSubstr("\nleak: "));
@@ -247,7 +247,7 @@ TEST(Tour, IsTheSameEachTime) {
   const Tour tour = play_tour(*file, kTourSample);
   EXPECT_EQ(tour.same_addresses, tour.allocs);
   EXPECT_EQ(tour.segment_mismatches, 0U);
-  EXPECT_EQ(tour.diagnosis.health, report::Health::kFragmentation);
+  EXPECT_EQ(tour.diagnosis.health, diagnose::Health::kFragmentation);
   EXPECT_FALSE(tour.rows.front().fits);
   EXPECT_THAT(tour.export_line, HasSubstr("expandable_segments:True"));
   expect_golden("demo/tour.txt", draw_tour(tour, {}));

@@ -1,0 +1,86 @@
+#include "headroom/analysis/groups.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "headroom/analysis/sites.h"
+#include "headroom/base/bytes.h"
+
+namespace headroom::analysis {
+namespace {
+
+class Grouping {
+ public:
+  Grouping(const TraceIndex& index, GroupBy by) : trace_(index.trace()), by_(by), sites_(trace_) {}
+
+  void add(const Lifetime& block) {
+    const std::uint64_t key = key_of(block);
+    const auto [at, is_new] = numbers_.try_emplace(key, groups_.size());
+    if (is_new) groups_.push_back({.label = label_of(key)});
+    Group& group = groups_[at->second];
+    group.bytes += block.block_bytes;
+    ++group.blocks;
+    if (!is_new && block.block_bytes <= group.largest_bytes) return;
+    group.largest_bytes = block.block_bytes;
+    group.stack = block.stack;
+  }
+
+  std::vector<Group> take() {
+    std::ranges::sort(groups_, [](const Group& a, const Group& b) {
+      return a.bytes != b.bytes ? a.bytes > b.bytes : a.label < b.label;
+    });
+    return std::move(groups_);
+  }
+
+ private:
+  std::uint64_t key_of(const Lifetime& block) {
+    const Details& details = trace_.details[block.details];
+    switch (by_) {
+      case GroupBy::kSite:
+        return sites_.of(block.stack);
+      case GroupBy::kStack:
+        return block.stack;
+      case GroupBy::kCategory:
+        return static_cast<std::uint64_t>(details.category.value_or(memory::Category::kUnknown));
+      case GroupBy::kAnnotation:
+        return details.user_metadata.value_or(0);
+      case GroupBy::kSize:
+        return block.requested_bytes;
+    }
+    return 0;
+  }
+
+  std::string label_of(std::uint64_t key) {
+    switch (by_) {
+      case GroupBy::kSite:
+        return sites_.name(static_cast<SiteId>(key));
+      case GroupBy::kStack:
+        return sites_.name(sites_.of(static_cast<StackId>(key)));
+      case GroupBy::kCategory:
+        return std::string(to_string(static_cast<memory::Category>(key)));
+      case GroupBy::kAnnotation:
+        return key == 0 ? "(none)" : std::string(trace_.strings[static_cast<StringId>(key)]);
+      case GroupBy::kSize:
+        return format_bytes(key);
+    }
+    return {};
+  }
+
+  const Trace& trace_;
+  GroupBy by_;
+  Sites sites_;
+  std::unordered_map<std::uint64_t, std::size_t> numbers_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+std::vector<Group> group_blocks(const TraceIndex& index,
+                                std::span<const std::uint32_t> lifetimes,
+                                GroupBy by) {
+  Grouping grouping(index, by);
+  for (const std::uint32_t id : lifetimes) grouping.add(index.lifetimes()[id]);
+  return grouping.take();
+}
+
+}  // namespace headroom::analysis

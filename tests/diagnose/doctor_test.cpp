@@ -1,0 +1,161 @@
+// Each verdict on a program written for it.
+#include "headroom/diagnose/doctor.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headroom/diagnose/proofs.h"
+
+#include "tests/analysis/scripted_program.h"
+
+namespace headroom::diagnose {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+using analysis::testing::ScriptedProgram;
+using analysis::testing::Training;
+
+Diagnosis diagnosis_of(ScriptedProgram& program, const DoctorOptions& options = {}) {
+  const trace::Trace trace = program.finish();
+  const analysis::TraceIndex index(trace, trace.devices[0]);
+  Diagnosis diagnosis = diagnose(index, with_replay(options, {.threads = 1}));
+  EXPECT_EQ(diagnosis.account.sum(), diagnosis.account.total_bytes);
+  return diagnosis;
+}
+
+TEST(Doctor, TrainingWithStateIsHealthy) {
+  ScriptedProgram program;
+  Training training(program);
+  for (int i = 0; i < 12; ++i) (void)training.step();
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kHealthy);
+  EXPECT_TRUE(diagnosis.is_good());
+  EXPECT_EQ(diagnosis.iterations, 11U);
+}
+
+TEST(Doctor, AKeptGraphIsALeakWithItsLine) {
+  ScriptedProgram program;
+  Training training(program);
+  for (int i = 0; i < 12; ++i) (void)training.step(1, true);
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kLeak);
+  ASSERT_FALSE(diagnosis.findings.empty());
+  EXPECT_EQ(diagnosis.findings[0].kind, "leak");
+  EXPECT_EQ(diagnosis.findings[0].bytes, 5_MiB);
+  EXPECT_EQ(diagnosis.findings[0].site, "train.py:11 train");
+}
+
+TEST(Doctor, ALeakThatEndsInAFailureIsALeak) {
+  ScriptedProgram program({.card_bytes = 256_MiB});
+  Training training(program);
+  bool failed = false;
+  for (int i = 0; i < 60 && !failed; ++i) {
+    for (const int block : training.step(1, true)) failed = failed || block < 0;
+  }
+  ASSERT_TRUE(failed);
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kLeak);
+  EXPECT_EQ(diagnosis.findings[0].bytes, 5_MiB);
+  EXPECT_NE(diagnosis.findings.back().kind, "leak");
+  EXPECT_THAT(diagnosis.summary, HasSubstr("until an allocation failed"));
+}
+
+// Findings that name our own allocator, with what it was measured to take.
+std::ptrdiff_t proved_for_paged(const Diagnosis& diagnosis) {
+  return std::ranges::count_if(diagnosis.findings, [](const Finding& finding) {
+    return finding.is_proved && finding.remedy.find("paged allocator") != std::string::npos &&
+           finding.text.starts_with("reserves ");
+  });
+}
+
+TEST(Doctor, WhatNeverFitsIsAShortage) {
+  ScriptedProgram program({.card_bytes = 512_MiB});
+  for (int i = 0; i < 4; ++i) (void)program.alloc(100_MiB, 7);
+  EXPECT_EQ(program.alloc(200_MiB, 8), ScriptedProgram::kFailed);
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kShortage);
+  EXPECT_EQ(diagnosis.moment, Moment::kFailure);
+  EXPECT_EQ(diagnosis.account.asked_bytes, 200_MiB);
+  EXPECT_EQ(diagnosis.account.free_bytes, 112_MiB);
+  for (const Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.is_proved);
+  EXPECT_EQ(proved_for_paged(diagnosis), 0);
+}
+
+// Every second of many pieces stays: half is free, and no hole is large.
+TEST(Doctor, HolesAreFragmentationWithAProvedSetting) {
+  ScriptedProgram program({.card_bytes = 512_MiB});
+  std::vector<int> batches;
+  for (int i = 0; i < 4; ++i) batches.push_back(program.alloc(120_MiB, 5));
+  program.free(batches);
+  std::vector<int> pieces;
+  for (int i = 0; i < 48; ++i) pieces.push_back(program.alloc(10_MiB, 6));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (i % 8 != 4) program.free(pieces[i]);
+  }
+  ASSERT_EQ(program.alloc(200_MiB, 8), ScriptedProgram::kFailed);
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kFragmentation);
+  ASSERT_FALSE(diagnosis.findings.empty());
+  EXPECT_TRUE(diagnosis.findings[0].is_proved);
+  EXPECT_THAT(diagnosis.findings[0].remedy,
+              StartsWith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
+  ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
+  EXPECT_TRUE(diagnosis.proof->paged->fits);
+  EXPECT_EQ(proved_for_paged(diagnosis), 1);
+}
+
+TEST(Doctor, SizesThatNeverRepeatAreFragmentationAtThePeak) {
+  ScriptedProgram program({.card_bytes = 64_GiB});
+  for (std::uint64_t i = 0; i < 24; ++i) {
+    const int first = program.alloc((40 + i) * 2_MiB, 5);
+    const int second = program.alloc((30 + i) * 2_MiB, 6);
+    program.free({first, second});
+  }
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kFragmentation);
+  EXPECT_EQ(diagnosis.moment, Moment::kPeak);
+  ASSERT_FALSE(diagnosis.findings.empty());
+  EXPECT_TRUE(diagnosis.findings[0].is_proved);
+  ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
+  EXPECT_LE(diagnosis.proof->paged->peak_reserved, diagnosis.peak_live * 103 / 100 + 8_MiB);
+  EXPECT_EQ(proved_for_paged(diagnosis), 1);
+}
+
+TEST(Doctor, ALimitTurnsAHealthyProgramIntoAShortage) {
+  ScriptedProgram program;
+  Training training(program);
+  for (int i = 0; i < 12; ++i) (void)training.step();
+  const Diagnosis diagnosis = diagnosis_of(program, {.limit_bytes = 40_MiB});
+  EXPECT_EQ(diagnosis.health, Health::kShortage);
+  EXPECT_EQ(diagnosis.moment, Moment::kForeseenFailure);
+  EXPECT_EQ(diagnosis.account.total_bytes, 40_MiB);
+}
+
+TEST(Doctor, BoundsAreForContinuousIntegration) {
+  const auto run = [](const DoctorOptions& options, bool leaks) {
+    ScriptedProgram program;
+    Training training(program);
+    for (int i = 0; i < 12; ++i) (void)training.step(1, leaks);
+    return diagnosis_of(program, options);
+  };
+  EXPECT_TRUE(run({.max_peak_bytes = 1_GiB}, false).is_good());
+  const Diagnosis over = run({.max_peak_bytes = 10_MiB}, false);
+  EXPECT_EQ(over.health, Health::kHealthy);
+  EXPECT_FALSE(over.is_good());
+  EXPECT_EQ(over.findings.back().kind, "peak");
+  EXPECT_TRUE(run({.max_growth_bytes = 5_MiB}, true).is_good());
+  EXPECT_FALSE(run({.max_growth_bytes = 5_MiB - 1}, true).is_good());
+}
+
+TEST(Doctor, AListIsQuotedForTheShell) {
+  EXPECT_EQ(export_line("expandable_segments:True"),
+            "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+  EXPECT_THAT(export_line("roundup_power2_divisions:[16:0,>:2]"), HasSubstr("='roundup"));
+}
+
+}  // namespace
+}  // namespace headroom::diagnose
