@@ -22,7 +22,8 @@ nlohmann::ordered_json account_json(const memory::Account& account) {
   }
   json["reserved_bytes"] = account.reserved();
   json["limit_bytes"] = nullptr;
-  if (account.limit_bytes) json["limit_bytes"] = *account.limit_bytes;
+  const bool is_exact = !account.limit_below_bytes;
+  if (account.limit_bytes && is_exact) json["limit_bytes"] = *account.limit_bytes;
   json["largest_cached_bytes"] = account.largest_cached_bytes;
   return json;
 }

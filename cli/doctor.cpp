@@ -21,8 +21,6 @@
 namespace headroom::cli {
 namespace {
 
-using diagnose::Health;
-
 struct DoctorWords {
   std::vector<std::string> paths{};
   std::string limit{};
@@ -41,12 +39,12 @@ std::optional<std::uint64_t> size_of(const std::string& text, std::string_view o
 
 DoctorQuestion question_of(const DoctorWords& typed) {
   DoctorQuestion question{.paths = typed.paths};
-  question.options.limit_bytes = size_of(typed.limit, "--limit");
+  question.options.bounds.limit_bytes = size_of(typed.limit, "--limit");
   question.options.max_peak_bytes = size_of(typed.max_peak, "--max-peak");
   question.options.max_growth_bytes = size_of(typed.max_growth, "--max-growth");
   if (!typed.card.empty()) {
-    question.options.card_bytes = replay::parse_card(typed.card);
-    if (!question.options.card_bytes) {
+    question.options.bounds.card_bytes = replay::parse_card(typed.card);
+    if (!question.options.bounds.card_bytes) {
       throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
                                    typed.card,
                                    replay::card_names()));
@@ -55,7 +53,7 @@ DoctorQuestion question_of(const DoctorWords& typed) {
   if (!typed.version.empty()) {
     const auto version = memory::parse_pytorch_version(typed.version);
     if (!version) throw UsageError(fmt::format("--pytorch: {}", version.error()));
-    question.choices.version = *version;
+    question.options.replays.version = *version;
   }
   return question;
 }
@@ -111,7 +109,7 @@ std::optional<std::string> text_of(const std::string& path) {
 }
 
 ExitCode run_traces(DoctorQuestion question, const Context& context) {
-  question.choices.progress = [&](const std::string& line) { context.progress(line); };
+  question.options.replays.progress = [&](const std::string& line) { context.progress(line); };
   std::vector<Patient> patients;
   for (const std::string& path : question.paths) {
     const trace::TraceFile file = read_input(path, context);
@@ -184,7 +182,6 @@ RunFunction add_doctor(CLI::App& app) {
 std::vector<Patient> examine(const trace::TraceFile& file,
                              const std::string& path,
                              const DoctorQuestion& question) {
-  const auto options = diagnose::with_replay(question.options, question.choices);
   std::vector<Patient> out;
   for (const trace::DeviceTrace* device : replay::replayable(file.trace)) {
     const analysis::TraceIndex index(file.trace, *device);
@@ -195,7 +192,7 @@ std::vector<Patient> examine(const trace::TraceFile& file,
                    .has_stacks = has_stacks(index),
                    .is_whole = index.start().is_empty(),
                    .settings = file.trace.settings_string(),
-                   .diagnosis = diagnose::diagnose(index, options)});
+                   .diagnosis = diagnose::examine(index, question.options)});
   }
   if (out.empty()) {
     throw Error(fmt::format(

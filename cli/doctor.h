@@ -9,7 +9,6 @@
 
 #include "headroom/diagnose/doctor.h"
 #include "headroom/diagnose/oom_message.h"
-#include "headroom/diagnose/proofs.h"
 #include "headroom/memory/account.h"
 #include "headroom/trace/file.h"
 
@@ -20,7 +19,6 @@ namespace headroom::cli {
 struct DoctorQuestion {
   std::vector<std::string> paths{};  // or one `-`: a message on standard input
   diagnose::DoctorOptions options{};
-  diagnose::ReplayChoices choices{};
 };
 
 struct Patient {

@@ -1,6 +1,8 @@
 // What `headroom doctor` says to programs.
 #include <nlohmann/json.hpp>
 
+#include "headroom/report/doctor_words.h"
+
 #include "cli/account_json.h"
 #include "cli/doctor.h"
 #include "cli/message_words.h"
@@ -21,19 +23,51 @@ ordered_json base(diagnose::Health health) {
   return json;
 }
 
-ordered_json finding_json(const Finding& finding) {
-  return {{"kind", finding.kind},
-          {"bytes", finding.bytes},
-          {"site", finding.site},
-          {"remedy", finding.remedy},
-          {"proved", finding.is_proved},
-          {"text", finding.text}};
+ordered_json size_json(const std::optional<std::uint64_t>& size) {
+  return size ? ordered_json(*size) : ordered_json(nullptr);
 }
 
-ordered_json findings_json(const std::vector<Finding>& findings) {
+// The run that proves it: what it took, under which limit.
+ordered_json proof_of(const Finding& finding) {
+  if (!finding.proof) return nullptr;
+  const bool is_paged = finding.advice == diagnose::Advice::kPagedAllocator;
+  return {{"policy", is_paged ? "paged" : "pytorch:" + finding.proof->conf},
+          {"peak_reserved", finding.proof->peak_reserved},
+          {"limit_bytes", size_json(finding.proof->limit_bytes)},
+          {"driver_us", finding.proof->driver_us}};
+}
+
+ordered_json finding_json(const Diagnosis& diagnosis, const Finding& finding) {
+  return {{"kind", to_string(finding.kind)},
+          {"bytes", finding.bytes},
+          {"site", finding.site},
+          {"remedy", report::remedy_words(diagnosis, finding)},
+          {"proved", finding.is_proved()},
+          {"proof", proof_of(finding)},
+          {"text", report::reason_words(diagnosis, finding)}};
+}
+
+ordered_json findings_json(const Diagnosis& diagnosis) {
   ordered_json out = ordered_json::array();
-  for (const Finding& finding : findings) out.push_back(finding_json(finding));
+  for (const Finding& finding : diagnosis.findings) {
+    out.push_back(finding_json(diagnosis, finding));
+  }
   return out;
+}
+
+ordered_json limit_json(const std::optional<diagnose::LimitRange>& limit) {
+  if (!limit) return nullptr;
+  return {{"low_bytes", limit->low_bytes},
+          {"high_bytes", size_json(limit->high_bytes)},
+          {"source", to_string(limit->source)}};
+}
+
+ordered_json what_if_json(const std::optional<diagnose::WhatIf>& answer) {
+  if (!answer) return nullptr;
+  return {{"card_bytes", size_json(answer->bounds.card_bytes)},
+          {"limit_bytes", size_json(answer->bounds.limit_bytes)},
+          {"fits", answer->fits},
+          {"peak_reserved", answer->peak_reserved}};
 }
 
 std::string_view moment_name(diagnose::Moment moment) {
@@ -81,7 +115,11 @@ ordered_json growth_json(const std::optional<analysis::Growth>& growth) {
 }
 
 ordered_json setting_json(const diagnose::ProvedSetting& setting) {
-  return {{"conf", setting.conf}, {"peak_reserved", setting.peak_reserved}, {"fits", setting.fits}};
+  return {{"conf", setting.conf},
+          {"peak_reserved", setting.peak_reserved},
+          {"fits", setting.fits},
+          {"limit_bytes", size_json(setting.limit_bytes)},
+          {"driver_us", setting.driver_us}};
 }
 
 ordered_json proof_json(const std::optional<diagnose::Proof>& proof) {
@@ -95,7 +133,8 @@ ordered_json proof_json(const std::optional<diagnose::Proof>& proof) {
   }
   json["paged"] = nullptr;
   if (proof->paged) {
-    json["paged"] = {{"peak_reserved", proof->paged->peak_reserved}, {"fits", proof->paged->fits}};
+    json["paged"] = setting_json(*proof->paged);
+    json["paged"].erase("conf");
   }
   return json;
 }
@@ -106,18 +145,22 @@ ordered_json patient_json(const Patient& patient) {
           {"device", patient.device},
           {"verdict", to_string(diagnosis.health)},
           {"is_over_bounds", diagnosis.is_over_bounds},
-          {"summary", diagnosis.summary},
+          {"summary", report::summary_words(diagnosis)},
+          {"verdict_depends_on_limit", diagnosis.explanation.depends_on_limit},
+          {"limit", limit_json(diagnosis.limit)},
+          {"what_if", what_if_json(diagnosis.what_if)},
           {"events", patient.events},
           {"allocs", patient.allocs},
           {"has_stacks", patient.has_stacks},
           {"iterations", diagnosis.iterations},
-          {"failures", diagnosis.failures},
+          {"failures", diagnosis.failures.count},
+          {"went_on", diagnosis.failures.went_on},
           {"peak_live", diagnosis.peak_live},
           {"peak_allocated", diagnosis.peak_allocated},
           {"peak_reserved", diagnosis.peak_reserved},
           {"moment", moment_name(diagnosis.moment)},
           {"after_events", diagnosis.position},
-          {"findings", findings_json(diagnosis.findings)},
+          {"findings", findings_json(diagnosis)},
           {"account", account_json(diagnosis.account)},
           {"growth", growth_json(diagnosis.growth)},
           {"settings", proof_json(diagnosis.proof)}};
@@ -135,10 +178,6 @@ std::string_view own_name(diagnose::OwnProcess own) {
       return "maybe";
   }
   return "";
-}
-
-ordered_json size_json(const std::optional<std::uint64_t>& size) {
-  return size ? ordered_json(*size) : ordered_json(nullptr);
 }
 
 std::string verdict_name(const OomMessage& message) {
@@ -179,7 +218,7 @@ ordered_json message_json(const OomMessage& message) {
 std::string doctor_json(const std::vector<Patient>& patients) {
   const Diagnosis& diagnosis = worst(patients).diagnosis;
   ordered_json json = base(diagnosis.health);
-  json["findings"] = findings_json(diagnosis.findings);
+  json["findings"] = findings_json(diagnosis);
   json["account"] = account_json(diagnosis.account);
   json["devices"] = ordered_json::array();
   for (const Patient& patient : patients) json["devices"].push_back(patient_json(patient));
@@ -193,14 +232,16 @@ std::string messages_json(const diagnose::OomLog& log) {
   ordered_json json = base(diagnose::Health::kShortage);
   json["verdict"] = verdict_name(last);
   const std::string kind = last.verdict ? verdict_name(last) : "out_of_memory";
-  std::vector<Finding> findings;
+  json["findings"] = ordered_json::array();
   for (const memory::Remedy& remedy : explanation.remedies) {
-    findings.push_back({.kind = kind,
-                        .bytes = remedy.gain_bytes,
-                        .remedy = remedy.action,
-                        .text = explanation.summary});
+    json["findings"].push_back({{"kind", kind},
+                                {"bytes", remedy.gain_bytes},
+                                {"site", ""},
+                                {"remedy", remedy.action},
+                                {"proved", false},
+                                {"proof", nullptr},
+                                {"text", explanation.summary}});
   }
-  json["findings"] = findings_json(findings);
   json["account"] = account_json(account_of(last));
   json["devices"] = ordered_json::array();
   json["message"] = message_json(last);

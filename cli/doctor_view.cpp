@@ -7,6 +7,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/report/bar.h"
+#include "headroom/report/doctor_words.h"
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
@@ -46,7 +47,7 @@ std::string title(const Patient& patient, const Terminal& terminal) {
 
 std::string verdict(const Diagnosis& diagnosis, const Terminal& terminal) {
   const std::string name(to_string(diagnosis.health));
-  std::string text = diagnosis.summary;
+  std::string text = report::summary_words(diagnosis);
   // explain() begins with the word.
   if (text.starts_with(name + ": ")) text.erase(0, name.size() + 2);
   const std::string wrapped = report::wrapped(name + ": " + text, 0, terminal.width);
@@ -97,16 +98,20 @@ std::string account_text(const Diagnosis& diagnosis, const Terminal& terminal) {
          "\n" + memory::to_text(diagnosis.account, {}) + card_note(diagnosis);
 }
 
-std::string finding_text(std::size_t number, const Finding& finding, const Terminal& terminal) {
+std::string finding_text(std::size_t number,
+                         const Diagnosis& diagnosis,
+                         const Finding& finding,
+                         const Terminal& terminal) {
   constexpr int kColumn = 4;
+  const std::string remedy = report::remedy_words(diagnosis, finding);
   std::string out = fmt::format("{:>2}. ", number);
   const bool has_site = !finding.site.empty() && !finding.site.starts_with('(');
-  const std::string what =
-      has_site ? report::printable(finding.site) + ": " + finding.remedy : finding.remedy;
+  const std::string what = has_site ? report::printable(finding.site) + ": " + remedy : remedy;
   // A line to copy is not broken.
-  const bool is_command = what.starts_with("export ");
+  const bool is_command = what.starts_with("export ") || what.starts_with("--policy ");
   out += is_command ? what + "\n" : report::wrapped(what, kColumn, terminal.width).substr(kColumn);
-  const std::string why = (finding.is_proved ? "proved by replay: " : "") + finding.text;
+  const std::string why =
+      (finding.is_proved() ? "proved by replay: " : "") + report::reason_words(diagnosis, finding);
   return out + report::wrapped(report::printable(why), kColumn, terminal.width);
 }
 
@@ -118,7 +123,7 @@ std::string findings_text(const Diagnosis& diagnosis, const Terminal& terminal) 
       report::styled(is_needed ? "What to do" : "What could be better", Tone::kStrong, terminal) +
       "\n";
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
-    out += finding_text(i + 1, diagnosis.findings[i], terminal);
+    out += finding_text(i + 1, diagnosis, diagnosis.findings[i], terminal);
   }
   return out;
 }

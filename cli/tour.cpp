@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "headroom/base/bytes.h"
-#include "headroom/diagnose/proofs.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/verify.h"
+#include "headroom/report/doctor_words.h"
 
 namespace headroom::cli {
 namespace {
@@ -72,11 +72,11 @@ Tour play_tour(const trace::TraceFile& file, std::string sample) {
             .allocs = program.allocs,
             .same_addresses = program.allocs - verified.address_mismatches,
             .segment_mismatches = verified.segment_mismatches,
-            .diagnosis = diagnose::diagnose(index, diagnose::with_replay({}, {})),
+            .diagnosis = diagnose::examine(index, {}),
             .limit_bytes = kSmallerCard};
   tour.rows = try_all(program, tour.diagnosis);
   tour.paged = try_out(program, "paged", with_paged(program));
-  tour.export_line = diagnose::export_line(best_of(tour.rows).conf);
+  tour.export_line = report::export_line(best_of(tour.rows).conf);
   return tour;
 }
 

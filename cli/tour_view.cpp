@@ -7,6 +7,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/report/bar.h"
+#include "headroom/report/doctor_words.h"
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
@@ -40,8 +41,8 @@ std::string bars(const Tour& tour, const Terminal& terminal) {
 
 std::string verdict(const Tour& tour, const Terminal& terminal) {
   const std::string name(to_string(tour.diagnosis.health));
-  const std::string text =
-      report::wrapped(name + ": " + tour.diagnosis.summary + ".", kIndent, terminal.width);
+  const std::string text = report::wrapped(
+      name + ": " + report::summary_words(tour.diagnosis) + ".", kIndent, terminal.width);
   return "  " + report::styled(name, Tone::kWarn, terminal) + text.substr(kIndent + name.size()) +
          "\n";
 }

@@ -23,7 +23,7 @@ TABLE = {
     "memory": ("base device", "the allocator is embedded in other programs: base, device and "
                               "memory are all that they should have to take"),
     "trace": ("base memory:types.h,event.h,stats.h,annotation.h,allocator.h,api.h,config.h,"
-              "caching/caching_allocator.h",
+              "caching/caching_allocator.h,paged/paged_allocator.h",
               "trace records the allocator's words and must read files where there is no device; "
               "only history.h meets allocators, to attach recorders to them"),
     "analysis": ("base memory:types.h,event.h,config.h trace",

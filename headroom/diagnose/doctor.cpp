@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "headroom/base/bytes.h"
+#include "headroom/base/checked.h"
 #include "headroom/replay/recorded_account.h"
+#include "headroom/replay/recorded_limit.h"
+#include "headroom/trace/settings.h"
 
 namespace headroom::diagnose {
 namespace {
@@ -14,38 +14,66 @@ namespace {
 using analysis::Growth;
 using analysis::TraceIndex;
 using memory::Account;
-
-std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+using trace::Action;
 
 double share(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-std::string percent(std::uint64_t part, std::uint64_t whole) {
-  return fmt::format("{:.0f} %", 100 * share(part, whole));
+FindingKind kind_of(Health health) {
+  switch (health) {
+    case Health::kHealthy:
+      return FindingKind::kCached;
+    case Health::kFragmentation:
+      return FindingKind::kFragmentation;
+    case Health::kShortage:
+      return FindingKind::kShortage;
+    case Health::kLeak:
+      return FindingKind::kLeak;
+  }
+  return FindingKind::kCached;
 }
 
-std::optional<std::uint32_t> last_failure(const TraceIndex& index) {
+// Failures with so few events between them are one burst: a library that tries one algorithm after
+// another, or a program that tries again.
+constexpr std::uint32_t kBurstEvents = 64;
+
+Failures failures_of(const TraceIndex& index) {
+  Failures out;
+  const trace::Events& events = index.events();
+  std::uint32_t last = 0;
+  for (std::uint32_t i = 0; i < index.end_position(); ++i) {
+    if (events.action(i) == Action::kAlloc) out.went_on = out.count > 0;
+    if (events.action(i) != Action::kOutOfMemory) continue;
+    if (out.count == 0 || i - last > kBurstEvents) ++out.bursts;
+    ++out.count;
+    out.went_on = false;
+    last = i;
+  }
+  return out;
+}
+
+std::optional<std::uint32_t> behind_last_failure(const TraceIndex& index) {
   for (std::uint32_t event = index.end_position(); event > 0; --event) {
-    if (index.events().action(event - 1) == trace::Action::kOutOfMemory) return event;
+    if (index.events().action(event - 1) == Action::kOutOfMemory) return event;
   }
   return std::nullopt;
 }
 
-// PyTorch records no limit. Where it failed although the device had room, there was one: at most
-// what was reserved, for a failure comes after everything was given back that could be.
-std::optional<std::uint64_t> limit_at(const Account& account,
-                                      std::optional<std::uint64_t> asked_about) {
-  if (asked_about) return asked_about;
-  const bool had_room =
-      account.asked_bytes != 0 && account.free_bytes >= account.segment_asked_bytes;
-  return had_room ? std::optional(account.reserved()) : std::nullopt;
+bool has_waiting_frees(const TraceIndex& index) {
+  return std::ranges::any_of(index.lifetimes(), [](const analysis::Lifetime& block) {
+    return block.is_pending_at_start ||
+           (block.free_event != analysis::kNoEvent && block.end_event != analysis::kNoEvent &&
+            block.end_event > block.free_event + 1);
+  });
 }
 
 class Doctor {
  public:
   Doctor(const TraceIndex& index, const DoctorOptions& options)
-      : index_(index), options_(options) {}
+      : index_(index),
+        options_(options),
+        recorded_limit_(replay::recorded_limit(index.trace(), index.device(), index.start())) {}
 
   Diagnosis run() && {
     measure();
@@ -56,43 +84,79 @@ class Doctor {
     if (out_.health != Health::kLeak) {
       advise();
     } else if (out_.moment != Moment::kPeak) {
-      mention_failure();
+      add({.kind = kind_of(health_of(out_.explanation.verdict)),
+           .advice = Advice::kMendLeakFirst,
+           .bytes = out_.explanation.missing_bytes});
     }
     check_bounds();
     return std::move(out_);
   }
 
  private:
+  void add(Finding finding) { out_.findings.push_back(std::move(finding)); }
+
   void measure() {
     out_.peak_live = index_.peaks().live.bytes;
     out_.peak_allocated = index_.peaks().allocated.bytes;
     out_.peak_reserved = index_.peaks().reserved.bytes;
-    out_.failures = index_.count(trace::Action::kOutOfMemory);
+    out_.failures = failures_of(index_);
+    out_.limit = limit_range(recorded_limit_, options_.bounds);
+    out_.is_of_headroom = !trace::recorded_device(index_.trace(), index_.device()).name.empty();
+    out_.uses_streams = index_.events().streams().size() > 1 || has_waiting_frees(index_);
+    out_.is_whole = index_.start().is_empty();
   }
 
+  [[nodiscard]] const Replays& replays() {
+    if (!replays_) replays_.emplace(index_, options_.replays);
+    return *replays_;
+  }
+
+  // --- The moment ---
+
   [[nodiscard]] Account account_at(std::uint32_t position) const {
-    Account account =
-        replay::recorded_account(index_, {.position = position, .card_bytes = options_.card_bytes});
-    account.limit_bytes = limit_at(account, options_.limit_bytes);
+    Account account = replay::recorded_account(
+        index_, {.position = position, .card_bytes = options_.bounds.card_bytes});
+    // Where the device was full, its free bytes say so themselves.
+    if (!out_.limit || out_.limit->source == LimitSource::kDevice) return account;
+    account.limit_bytes = out_.limit->low_bytes;
+    if (!out_.limit->is_exact()) account.limit_below_bytes = out_.limit->high_bytes;
     return account;
   }
 
+  // A card or a limit that cannot be the recording's is a question of what would have been.
   void choose_moment() {
-    if (const auto failure = last_failure(index_)) {
-      out_.moment = Moment::kFailure;
-      out_.position = *failure;
-      out_.account = account_at(*failure);
-      return;
+    const Bounds& asked = options_.bounds;
+    const bool is_recorded = can_be_of_recording(recorded_limit_, asked);
+    if (!asked.is_empty() && is_recorded) {
+      out_.what_if = {.bounds = asked,
+                      .fits = out_.failures.count == 0,
+                      .peak_reserved = out_.peak_reserved,
+                      .is_recorded = true};
     }
-    const bool is_bounded = options_.limit_bytes || options_.card_bytes;
-    if (is_bounded && options_.foresee) {
-      if (auto failure = options_.foresee(index_)) {
-        out_.moment = Moment::kForeseenFailure;
-        out_.position = static_cast<std::uint32_t>(failure->event) + 1;
-        out_.account = std::move(failure->account);
-        return;
-      }
-    }
+    if (!asked.is_empty() && !is_recorded && options_.has_replays) return foresee();
+    if (const auto failure = behind_last_failure(index_)) return take_failure(*failure);
+    take_peak();
+  }
+
+  void foresee() {
+    const Foreseen foreseen = replays().foresee(options_.bounds);
+    out_.what_if = {
+        .bounds = options_.bounds, .fits = foreseen.fits, .peak_reserved = foreseen.peak_reserved};
+    if (foreseen.fits) return take_peak();
+    out_.moment = Moment::kForeseenFailure;
+    out_.position = static_cast<std::uint32_t>(foreseen.event) + 1;
+    out_.account = foreseen.account;
+    out_.explanation = explain(out_.account);
+  }
+
+  void take_failure(std::uint32_t position) {
+    out_.moment = Moment::kFailure;
+    out_.position = position;
+    out_.account = account_at(position);
+    out_.explanation = explain(out_.account);
+  }
+
+  void take_peak() {
     out_.position = index_.peaks().allocated.position;
     out_.account = account_at(out_.position);
   }
@@ -107,191 +171,114 @@ class Doctor {
     const Growth& growth = *out_.growth;
     if (growth.bytes_per_iteration <= options_.max_growth_bytes.value_or(0)) return;
     out_.health = Health::kLeak;
-    const std::string step =
-        growth.source == analysis::IterationSource::kNone ? "sixteenth of the recording" : "step";
-    out_.summary = fmt::format("{} more are held after every {}, and never given back",
-                               format_bytes(growth.bytes_per_iteration),
-                               step);
-    add_leak(growth, step);
-    if (growth.sites.size() > 1 || growth.sum_site) add_growing_sites(growth);
-  }
-
-  void add_leak(const Growth& growth, const std::string& step) {
     const std::string biggest = growth.sites.empty() ? "" : growth.sites.front().site;
-    Finding finding{.kind = "leak",
-                    .bytes = growth.bytes_per_iteration,
-                    .site = growth.sum_site.value_or(biggest)};
-    finding.remedy =
-        "keep no tensor with its graph from step to step: sum losses as loss.item() or "
-        "loss.detach(), and clear lists and caches that only grow";
-    finding.text = fmt::format("{} bytes a {}{}, {} in all over the last {}",
-                               format_count(growth.bytes_per_iteration),
-                               step,
-                               growth.is_same_each_time ? "" : " on average",
-                               format_bytes(growth.total_bytes),
-                               growth.growing);
-    if (growth.sum_site) {
-      finding.text +=
-          fmt::format("; {} keeps one small tensor from step to step, as a sum of losses does",
-                      *growth.sum_site);
-    }
-    out_.findings.push_back(std::move(finding));
+    add({.kind = FindingKind::kLeak,
+         .advice = Advice::kKeepNoGraph,
+         .bytes = growth.bytes_per_iteration,
+         .site = growth.sum_site.value_or(biggest)});
+    if (growth.sites.size() > 1 || growth.sum_site) add_growing_sites(growth);
   }
 
   void add_growing_sites(const Growth& growth) {
     constexpr std::size_t kShown = 5;
     for (std::size_t i = 0; i < std::min(kShown, growth.sites.size()); ++i) {
-      const analysis::GrowingSite& site = growth.sites[i];
-      out_.findings.push_back({.kind = "growth",
-                               .bytes = site.bytes_per_iteration,
-                               .site = site.site,
-                               .remedy = "find who still refers to what is made here",
-                               .text = fmt::format("{} bytes a step are asked for here",
-                                                   format_count(site.bytes_per_iteration))});
+      add({.kind = FindingKind::kGrowth,
+           .advice = Advice::kFindHolder,
+           .bytes = growth.sites[i].bytes_per_iteration,
+           .site = growth.sites[i].site});
     }
   }
 
   // --- Failure or peak ---
 
+  [[nodiscard]] bool failed() const noexcept { return out_.moment != Moment::kPeak; }
+
   [[nodiscard]] std::uint64_t unused_at_peak() const {
-    return subtract(out_.peak_reserved, out_.peak_live);
+    return saturating_subtract(out_.peak_reserved, out_.peak_live);
   }
 
   void judge() {
-    if (out_.moment != Moment::kPeak) {
-      const memory::Explanation explanation = explain(out_.account);
-      out_.health = health_of(explanation.verdict);
-      out_.summary = explanation.summary;
+    if (failed()) {
+      out_.health = health_of(out_.explanation.verdict);
       return;
     }
     const std::uint64_t unused = unused_at_peak();
     if (unused >= kFragmentedBytes && share(unused, out_.peak_reserved) >= kFragmentedShare) {
       out_.health = Health::kFragmentation;
-      out_.summary = fmt::format(
-          "{} were reserved for {} that were ever live at once: {} ({}) were cached and of no use",
-          format_bytes(out_.peak_reserved),
-          format_bytes(out_.peak_live),
-          format_bytes(unused),
-          percent(unused, out_.peak_reserved));
-      return;
     }
-    out_.summary =
-        fmt::format("{} were reserved for {} that were live at once, nothing grows, nothing failed",
-                    format_bytes(out_.peak_reserved),
-                    format_bytes(out_.peak_live));
   }
 
   // --- What to do ---
 
+  // What a remedy must hold under: what was asked about, else the least that the limit can have
+  // been.
+  [[nodiscard]] Bounds proof_bounds() const {
+    if (out_.moment != Moment::kFailure && !options_.bounds.is_empty()) return options_.bounds;
+    Bounds bounds{.card_bytes = options_.bounds.card_bytes};
+    if (out_.limit) bounds.limit_bytes = out_.limit->low_bytes;
+    return bounds;
+  }
+
   void prove() {
-    if (!options_.prove) return;
+    if (!options_.has_replays || out_.health == Health::kLeak) return;
     // A search takes seconds, so only where there is something to be gained.
-    const bool failed = out_.moment != Moment::kPeak;
     const bool is_worth_it = share(unused_at_peak(), out_.peak_reserved) >= kFragmentedShare / 2;
-    if (!failed && !is_worth_it) return;
-    if (out_.health == Health::kLeak) return;
-    out_.proof = options_.prove(index_);
+    if (failed() || is_worth_it) out_.proof = replays().prove(proof_bounds());
   }
 
-  void add_setting(const ProvedSetting& setting, std::string_view remark) {
-    add_proved(setting, export_line(setting.conf), remark);
-  }
-
-  // Where memory lies in the wrong places or has run out, pages that move may be the answer.
-  void add_paged() {
-    if (!out_.proof || !out_.proof->paged) return;
-    if (out_.health != Health::kFragmentation && out_.moment == Moment::kPeak) return;
-    add_proved(*out_.proof->paged,
-               "run PyTorch on headroom's paged allocator, libheadroom_torch.so: "
-               "docs/guide/memory.md says how",
-               "");
-  }
-
-  void add_proved(const ProvedSetting& setting, std::string remedy, std::string_view remark) {
+  // Only what was run to its end without a failure, and changes something.
+  void add_proved(const ProvedSetting& setting, Advice advice, Besides besides) {
     const ProvedSetting& current = out_.proof->current;
-    const bool failed = out_.moment != Moment::kPeak;
-    if (failed && !setting.fits) return;
-    const std::uint64_t saved = subtract(current.peak_reserved, setting.peak_reserved);
+    if (!setting.fits) return;
+    const std::uint64_t saved = saturating_subtract(current.peak_reserved, setting.peak_reserved);
     const bool is_saving = share(saved, current.peak_reserved) >= kWorthSaving;
-    if (!is_saving && !(failed && !current.fits)) return;
-    const std::string kind =
-        out_.health == Health::kHealthy ? "cached" : std::string(to_string(out_.health));
-    Finding finding{.kind = kind, .bytes = saved, .remedy = std::move(remedy), .is_proved = true};
-    finding.text = fmt::format("reserves {}", format_bytes(setting.peak_reserved));
-    if (current.fits) {
-      finding.text += fmt::format(" instead of {} ({} less)",
-                                  format_bytes(current.peak_reserved),
-                                  percent(saved, current.peak_reserved));
-    }
-    if (failed) finding.text += ", and nothing fails";
-    finding.text += remark;
-    out_.findings.push_back(std::move(finding));
+    if (!is_saving && !(failed() && !current.fits)) return;
+    add({.kind = kind_of(out_.health),
+         .advice = advice,
+         .bytes = saved,
+         .proof = setting,
+         .besides = besides});
   }
 
   void advise() {
     if (out_.proof) {
-      add_setting(out_.proof->best, "");
-      if (out_.proof->expandable) add_setting(*out_.proof->expandable, "; easier to remember");
+      add_proved(out_.proof->best, Advice::kSetting, Besides::kNothing);
+      if (out_.proof->expandable) {
+        add_proved(*out_.proof->expandable, Advice::kSetting, Besides::kIsSimple);
+      }
       if (out_.proof->best_without_expandable) {
-        add_setting(*out_.proof->best_without_expandable,
-                    "; for where expandable segments cannot be used");
+        add_proved(
+            *out_.proof->best_without_expandable, Advice::kSetting, Besides::kNeedsNoExpandable);
+      }
+      // Where memory lies in the wrong places or has run out, pages that move may be the answer.
+      const bool is_asked_for = out_.health == Health::kFragmentation || failed();
+      if (out_.proof->paged && is_asked_for) {
+        add_proved(*out_.proof->paged, Advice::kPagedAllocator, Besides::kNothing);
       }
     }
-    const bool is_proved = !out_.findings.empty();
-    add_paged();
-    if (out_.moment == Moment::kPeak) return advise_at_peak();
-    for (const memory::Remedy& remedy : explain(out_.account).remedies) {
+    if (!failed()) return advise_at_peak();
+    for (const memory::Remedy& remedy : out_.explanation.remedies) {
       // What was tried out is not also guessed.
-      if (out_.proof && remedy.action.find("PYTORCH_CUDA_ALLOC_CONF") != std::string::npos)
-        continue;
-      out_.findings.push_back(
-          {.kind = std::string(to_string(out_.health)),
+      if (out_.proof && remedy.kind == memory::RemedyKind::kExpandableSegments) continue;
+      add({.kind = kind_of(out_.health),
+           .advice = Advice::kFromAccount,
            .bytes = remedy.gain_bytes,
-           .remedy = remedy.action,
-           .text = fmt::format("up to {}{}",
-                               format_bytes(remedy.gain_bytes),
-                               remedy.is_enough ? ", enough for this request" : "")});
+           .remedy = remedy});
     }
-    if (out_.proof && !is_proved) {
-      out_.summary += "; no setting of the allocator makes it fit";
-    }
-  }
-
-  // Beside the leak that brought it about.
-  void mention_failure() {
-    const memory::Explanation explanation = explain(out_.account);
-    out_.summary += ", until an allocation failed";
-    out_.findings.push_back({.kind = std::string(to_string(health_of(explanation.verdict))),
-                             .bytes = explanation.missing_bytes,
-                             .remedy = "mend the leak first",
-                             .text = explanation.summary});
   }
 
   void advise_at_peak() {
     if (out_.health != Health::kFragmentation) return;
+    const auto add_advice = [&](Advice advice, std::uint64_t bytes) {
+      add({.kind = FindingKind::kFragmentation, .advice = advice, .bytes = bytes});
+    };
     if (out_.account.cached_stream_bytes > 0) {
-      out_.findings.push_back(
-          {.kind = "fragmentation",
-           .bytes = out_.account.cached_stream_bytes,
-           .remedy = "allocate on one stream (record_stream where others read): a cached block "
-                     "serves only its own stream",
-           .text = fmt::format("{} at the peak belonged to another stream",
-                               format_bytes(out_.account.cached_stream_bytes))});
+      add_advice(Advice::kOneStream, out_.account.cached_stream_bytes);
     }
-    if (out_.findings.empty() && !index_.start().is_empty()) {
-      out_.findings.push_back(
-          {.kind = "fragmentation",
-           .bytes = unused_at_peak(),
-           .remedy = "record from the first allocation on (a larger max_entries)",
-           .text = "most was reserved before this recording begins, which no setting changes "
-                   "any more"});
+    if (out_.findings.empty() && !out_.is_whole) {
+      add_advice(Advice::kRecordFromStart, unused_at_peak());
     }
-    if (out_.findings.empty()) {
-      out_.findings.push_back({.kind = "fragmentation",
-                               .bytes = unused_at_peak(),
-                               .remedy = "make sizes repeat: pad batches to a few lengths",
-                               .text = "no setting that was tried saves more than 2 %"});
-    }
+    if (out_.findings.empty()) add_advice(Advice::kMakeSizesRepeat, unused_at_peak());
   }
 
   void check_bounds() {
@@ -300,19 +287,16 @@ class Doctor {
       return;
     }
     out_.is_over_bounds = true;
-    const std::uint64_t over = out_.peak_reserved - *options_.max_peak_bytes;
-    out_.findings.push_back(
-        {.kind = "peak",
-         .bytes = over,
-         .remedy = "take less, or raise --max-peak",
-         .text = fmt::format("the peak of {} reserved is {} over the bound of {}",
-                             format_bytes(out_.peak_reserved),
-                             format_bytes(over),
-                             format_bytes(*options_.max_peak_bytes))});
+    out_.max_peak_bytes = *options_.max_peak_bytes;
+    add({.kind = FindingKind::kPeak,
+         .advice = Advice::kStayBelowMaxPeak,
+         .bytes = out_.peak_reserved - out_.max_peak_bytes});
   }
 
   const TraceIndex& index_;
   const DoctorOptions& options_;
+  replay::RecordedLimit recorded_limit_;
+  std::optional<Replays> replays_{};
   Diagnosis out_;
 };
 
@@ -332,6 +316,24 @@ std::string_view to_string(Health health) noexcept {
   return "";
 }
 
+std::string_view to_string(FindingKind kind) noexcept {
+  switch (kind) {
+    case FindingKind::kLeak:
+      return "leak";
+    case FindingKind::kGrowth:
+      return "growth";
+    case FindingKind::kFragmentation:
+      return "fragmentation";
+    case FindingKind::kShortage:
+      return "shortage";
+    case FindingKind::kCached:
+      return "cached";
+    case FindingKind::kPeak:
+      return "peak";
+  }
+  return "";
+}
+
 Health health_of(memory::Verdict verdict) noexcept {
   switch (verdict) {
     case memory::Verdict::kFits:
@@ -344,14 +346,7 @@ Health health_of(memory::Verdict verdict) noexcept {
   return Health::kHealthy;
 }
 
-std::string export_line(std::string_view conf) {
-  // A list of the grammar has characters that a shell takes for its own.
-  const bool is_plain = conf.find_first_of("[]>, ") == std::string_view::npos;
-  const std::string_view quote = is_plain ? "" : "'";
-  return fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}{}{}", quote, conf, quote);
-}
-
-Diagnosis diagnose(const TraceIndex& index, const DoctorOptions& options) {
+Diagnosis examine(const TraceIndex& index, const DoctorOptions& options) {
   return Doctor(index, options).run();
 }
 

@@ -2,11 +2,12 @@
 // `headroom doctor`.
 //
 //   const analysis::TraceIndex index(trace, trace.devices[0]);
-//   const Diagnosis diagnosis = diagnose(index, {.prove = prove_by_replay});
-//   print(to_string(diagnosis.health), diagnosis.summary);
+//   const Diagnosis diagnosis = examine(index, {.bounds = {.card_bytes = 24_GiB}});
+//   print(to_string(diagnosis.health), report::summary_words(diagnosis));
 //
 // A leak comes first, for whatever else is wrong, it makes worse. Then the failure: recorded, or of
-// the traffic under a limit that is asked about; explain() says which kind. Without one, the peak.
+// the traffic on a card or under a limit that is asked about; explain() says which kind. Without
+// one, the peak. Everything here is a value; report/doctor_words.h has the sentences.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@
 #include "headroom/analysis/growth.h"
 #include "headroom/analysis/index.h"
 #include "headroom/base/bytes.h"
+#include "headroom/diagnose/limit.h"
+#include "headroom/diagnose/proofs.h"
 #include "headroom/memory/account.h"
-#include "headroom/memory/config.h"
 
 namespace headroom::diagnose {
 
@@ -37,62 +39,92 @@ inline constexpr std::uint64_t kFragmentedBytes = 64_MiB;
 // A setting is worth a word when it saves this share.
 inline constexpr double kWorthSaving = 0.02;
 
-// What the traffic takes under other settings, found by running it.
-struct ProvedSetting {
-  std::string conf{};  // of PYTORCH_CUDA_ALLOC_CONF; empty are the factory settings
-  std::uint64_t peak_reserved = 0;
-  bool fits = true;
-};
-struct Proof {
-  ProvedSetting current{};
-  ProvedSetting best{};
-  std::optional<ProvedSetting> best_without_expandable{};  // where `best` uses it
-  std::optional<ProvedSetting> expandable{};  // alone, where that is not `best`: easy to remember
-  std::optional<ProvedSetting> paged{};       // our own allocator, whose `conf` is empty
-};
-
-// A failure that was not recorded, but happens under the limit or card asked about.
-struct ForeseenFailure {
-  memory::Account account{};
-  std::size_t event = 0;  // of the recording
-};
-
 struct DoctorOptions {
-  std::optional<std::uint64_t> card_bytes{};
-  std::optional<std::uint64_t> limit_bytes{};
-  // Bounds for continuous integration.
+  Bounds bounds{};
+  // For continuous integration.
   std::optional<std::uint64_t> max_peak_bytes{};    // of reserved
-  std::optional<std::uint64_t> max_growth_bytes{};  // an iteration; what grows less is no leak
-  // Both run the traffic; without them nothing is proved and no limit is tried.
-  std::function<std::optional<Proof>(const analysis::TraceIndex&)> prove{};
-  std::function<std::optional<ForeseenFailure>(const analysis::TraceIndex&)> foresee{};
+  std::optional<std::uint64_t> max_growth_bytes{};  // per iteration; what grows less is no leak
+  bool has_replays = true;  // without, nothing is proved and no bound is tried
+  ReplayChoices replays{};
 };
+
+enum class FindingKind : std::uint8_t {
+  kLeak,
+  kGrowth,
+  kFragmentation,
+  kShortage,
+  kCached,
+  kPeak,
+};
+
+[[nodiscard]] std::string_view to_string(FindingKind kind) noexcept;
+
+enum class Advice : std::uint8_t {
+  kKeepNoGraph,       // from step to step
+  kFindHolder,        // of what grows
+  kMendLeakFirst,     // before the failure it brought about
+  kSetting,           // of PyTorch's allocator
+  kPagedAllocator,    // ours
+  kFromAccount,       // `remedy`
+  kOneStream,         // cached blocks serve only their own
+  kRecordFromStart,   // most was reserved before the recording begins
+  kMakeSizesRepeat,   // no setting helps
+  kStayBelowMaxPeak,  // the bound of continuous integration
+};
+
+// Why a setting is named beside a better one.
+enum class Besides : std::uint8_t { kNothing, kIsSimple, kNeedsNoExpandable };
 
 struct Finding {
-  std::string kind{};       // leak, growth, fragmentation, shortage, cached, peak
-  std::uint64_t bytes = 0;  // a step for leak and growth; saved, gained or over the bound else
-  std::string site{};       // the line of the program; empty where it is nobody's
-  std::string remedy{};
-  bool is_proved = false;  // by replay
-  std::string text{};      // one sentence, for people
+  FindingKind kind = FindingKind::kLeak;
+  Advice advice = Advice::kKeepNoGraph;
+  // Per step for leak and growth; saved, gained or over the bound else.
+  std::uint64_t bytes = 0;
+  std::string site{};                    // the line of the program; empty where it is nobody's
+  std::optional<ProvedSetting> proof{};  // of kSetting and kPagedAllocator
+  Besides besides = Besides::kNothing;
+  memory::Remedy remedy{};  // of kFromAccount
+
+  [[nodiscard]] bool is_proved() const noexcept { return proof.has_value(); }
 };
 
 enum class Moment : std::uint8_t { kPeak, kFailure, kForeseenFailure };
 
+// The failures that were recorded.
+struct Failures {
+  std::uint64_t count = 0;
+  std::uint64_t bursts = 0;  // of failures in quick succession
+  bool went_on = false;      // the program allocated on after the last one
+};
+
+// What the bounds that the user asked about would have meant.
+struct WhatIf {
+  Bounds bounds{};
+  bool fits = true;
+  std::uint64_t peak_reserved = 0;
+  bool is_recorded = false;  // they can be those of the recording, whose outcome this is
+};
+
 struct Diagnosis {
   Health health = Health::kHealthy;
   bool is_over_bounds = false;  // --max-peak or --max-growth
-  std::string summary{};        // one sentence
   Moment moment = Moment::kPeak;
-  std::uint32_t position = 0;       // that moment, in the index
-  memory::Account account{};        // at that moment
-  std::vector<Finding> findings{};  // by effect
+  std::uint32_t position = 0;         // that moment, in the index
+  memory::Account account{};          // at that moment
+  memory::Explanation explanation{};  // of a failure
+  std::optional<LimitRange> limit{};  // when it was recorded
+  std::optional<WhatIf> what_if{};    // where a card or a limit was named
+  std::vector<Finding> findings{};    // by effect
   std::optional<analysis::Growth> growth{};
   std::size_t iterations = 0;
-  std::uint64_t failures = 0;
+  Failures failures{};
+  bool is_of_headroom = false;  // our own runtime was recorded, not PyTorch
+  bool uses_streams = false;    // several, or frees that wait for another
+  bool is_whole = true;         // the history starts with an empty device
   std::uint64_t peak_live = 0;
   std::uint64_t peak_allocated = 0;
   std::uint64_t peak_reserved = 0;
+  std::uint64_t max_peak_bytes = 0;  // the bound, where it was passed
   std::optional<Proof> proof{};
 
   [[nodiscard]] bool is_good() const noexcept {
@@ -100,12 +132,9 @@ struct Diagnosis {
   }
 };
 
-[[nodiscard]] Diagnosis diagnose(const analysis::TraceIndex& index, const DoctorOptions& options);
+[[nodiscard]] Diagnosis examine(const analysis::TraceIndex& index, const DoctorOptions& options);
 
 // What a pasted message says, by the same rules: explain()'s verdict as health.
 [[nodiscard]] Health health_of(memory::Verdict verdict) noexcept;
-
-// `export PYTORCH_CUDA_ALLOC_CONF=...`
-[[nodiscard]] std::string export_line(std::string_view conf);
 
 }  // namespace headroom::diagnose

@@ -112,9 +112,15 @@ std::string mismatch_text(const Account& account) {
                      format_count(difference) + (is_more ? " more" : " less") + " than the total");
 }
 
+std::string limit_words(const Account& account) {
+  if (!account.limit_below_bytes) return "of " + format_bytes(*account.limit_bytes);
+  return "between " + format_bytes(*account.limit_bytes) + " and " +
+         format_bytes(*account.limit_below_bytes);
+}
+
 std::string reserved_text(const Account& account) {
   std::string text = "reserved " + format_bytes(account.reserved());
-  if (account.limit_bytes) text += " of a limit of " + format_bytes(*account.limit_bytes);
+  if (account.limit_bytes) text += " of a limit " + limit_words(account);
   if (account.largest_cached_bytes != 0) {
     text += ", largest cached block " + format_bytes(account.largest_cached_bytes);
   }
@@ -216,6 +222,16 @@ Account with_device_lines(Account account,
   const std::uint64_t rest = account.total_bytes > known ? account.total_bytes - known : 0;
   account.other_processes_bytes = std::min(account.other_processes_bytes, rest);
   account.outside_bytes = rest - account.other_processes_bytes;
+  return account;
+}
+
+Account ending_at_limit(Account account) {
+  if (!account.limit_bytes) return account;
+  account.free_bytes = saturating_subtract(*account.limit_bytes, account.reserved());
+  account.outside_bytes = 0;
+  account.other_processes_bytes = 0;
+  account.processes.clear();
+  account.total_bytes = saturating_add(account.reserved(), account.free_bytes);
   return account;
 }
 

@@ -43,8 +43,10 @@ struct Account {
   std::uint64_t free_bytes = 0;
 
   std::optional<std::uint64_t> limit_bytes{};  // what the allocator may reserve
-  std::uint64_t largest_cached_bytes = 0;      // the largest free block on the request's stream
-  bool is_expandable = false;                  // segments grow, so cached pages need not be whole
+  // Where nobody said it, and only failures tell: it was at least limit_bytes, and less than this.
+  std::optional<std::uint64_t> limit_below_bytes{};
+  std::uint64_t largest_cached_bytes = 0;  // the largest free block on the request's stream
+  bool is_expandable = false;              // segments grow, so cached pages need not be whole
   std::uint64_t page_bytes = 0;  // paged: whole free pages serve any request, so none is stranded
 
   // The request that failed; 0 when nothing did.
@@ -72,6 +74,10 @@ struct Account {
                                         const device::MemoryInfo& info,
                                         std::vector<device::ProcessMemory> processes);
 
+// The account of an allocator under a limit on a device of which nothing is known: it ends with
+// what the limit leaves.
+[[nodiscard]] Account ending_at_limit(Account account);
+
 struct AccountLine {
   std::string label;  // "cached: hard, beside live blocks"
   std::uint64_t size_bytes = 0;
@@ -89,6 +95,23 @@ enum class Verdict : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
 
+enum class RemedyKind : std::uint8_t {
+  kOther,  // `action` says what
+  kEmptyCache,
+  kExpandableSegments,
+  kSynchronize,
+  kOneStream,
+  kRaiseLimit,
+  kEndProcesses,
+  kShrinkActivations,
+  kMoveOptimizerState,
+  kShardParameters,
+  kReleaseGradients,
+  kLimitWorkspaces,
+  kKeepLessData,
+  kLookAtSite,
+};
+
 struct Remedy {
   std::string action;            // "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
   std::uint64_t gain_bytes = 0;  // what it would make usable for this request
@@ -98,10 +121,14 @@ struct Remedy {
   bool may_gain_more = false;
   bool is_proved = false;      // by a plan or a replay to the end; then no bytes are named
   bool is_unmeasured = false;  // nobody knows how much it gains; then none are named either
+  RemedyKind kind = RemedyKind::kOther;
 };
 
 struct Explanation {
   Verdict verdict = Verdict::kFits;
+  // The limit is known as a range, and this is the verdict at its low end; at the other it is
+  // fragmentation.
+  bool depends_on_limit = false;
   std::uint64_t missing_bytes = 0;  // how much more would have had to be usable
   std::string summary;              // one sentence
   std::vector<Remedy> remedies{};   // most promising first

@@ -20,14 +20,15 @@ struct Situation {
   std::uint64_t movable = 0;       // cached pages that serve the request wherever they lie
   std::uint64_t missing_here = 0;  // of the request, beyond that
   std::uint64_t unfragmented = 0;  // what would be usable if cached memory had no holes
+
+  [[nodiscard]] bool is_short() const noexcept { return asked > unfragmented; }
 };
 
-Situation situation_of(const Account& account) {
+// Under that limit; for a limit that is known as a range, at its low end.
+Situation situation_of(const Account& account, std::optional<std::uint64_t> limit_bytes) {
   Situation out;
   out.asked = std::max(account.asked_bytes, account.segment_asked_bytes);
-  out.limit_left = account.limit_bytes
-                       ? saturating_subtract(*account.limit_bytes, account.reserved())
-                       : UINT64_MAX;
+  out.limit_left = limit_bytes ? saturating_subtract(*limit_bytes, account.reserved()) : UINT64_MAX;
   out.takeable = std::min(account.free_bytes, out.limit_left);
   out.movable = account.page_bytes != 0 ? account.cached_soft_bytes : 0;
   out.missing_here = saturating_subtract(out.asked, saturating_add(out.takeable, out.movable));
@@ -44,8 +45,10 @@ std::string fits_summary(const Account& account) {
 
 std::string takeable_words(const Account& account, const Situation& now) {
   if (now.limit_left < account.free_bytes) {
-    return "the limit leaves " + format_bytes(now.limit_left) + " (the device has " +
-           format_bytes(account.free_bytes) + " free)";
+    const std::string left =
+        (account.limit_below_bytes ? "at least " : "") + format_bytes(now.limit_left);
+    return "the limit leaves " + left + " (the device has " + format_bytes(account.free_bytes) +
+           " free)";
   }
   return "the device has " + format_bytes(account.free_bytes) + " free";
 }
@@ -73,6 +76,15 @@ std::string fragmentation_summary(const Account& account, const Situation& now) 
   return out;
 }
 
+// From which limit on the cached and the free bytes together are enough.
+std::string depends_words(const Account& account, const Situation& now) {
+  const std::uint64_t enough =
+      saturating_subtract(saturating_add(account.reserved(), now.asked), account.cached());
+  return "; it depends on the limit, which lay between " + format_bytes(*account.limit_bytes) +
+         " and " + format_bytes(*account.limit_below_bytes) + ": from " + format_bytes(enough) +
+         " on it is fragmentation";
+}
+
 // --- The remedies --------------------------------------------------------------------------------
 
 class Remedies {
@@ -94,16 +106,19 @@ class Remedies {
   }
 
  private:
-  void put(std::string action, std::uint64_t gain_bytes) {
+  void put(RemedyKind kind, std::string action, std::uint64_t gain_bytes) {
     if (gain_bytes == 0) return;
-    remedies_.push_back({std::move(action), gain_bytes, gain_bytes >= now_.missing_here});
+    remedies_.push_back({.action = std::move(action),
+                         .gain_bytes = gain_bytes,
+                         .is_enough = gain_bytes >= now_.missing_here,
+                         .kind = kind});
   }
 
   // Of live blocks. Those may be all that holds cached memory in place, so that less than what is
   // missing can be enough; the numbers do not say which.
-  void put_live(std::string action, std::uint64_t gain_bytes) {
+  void put_live(RemedyKind kind, std::string action, std::uint64_t gain_bytes) {
     if (gain_bytes == 0) return;
-    put(std::move(action), gain_bytes);
+    put(kind, std::move(action), gain_bytes);
     remedies_.back().may_gain_more =
         saturating_add(gain_bytes, account_.cached_hard_bytes) >= now_.missing_here;
   }
@@ -116,18 +131,22 @@ class Remedies {
     // Pages that move have been tried, those of other streams too.
     const bool is_stuck = account_.page_bytes == 0;
     if (is_stuck) {
-      put("call empty_cache (or trim): it returns whole cached segments to the device",
+      put(RemedyKind::kEmptyCache,
+          "call empty_cache (or trim): it returns whole cached segments to the device",
           account_.cached_soft_bytes);
     }
     if (!account_.is_expandable) {
-      put("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside live blocks "
+      put(RemedyKind::kExpandableSegments,
+          "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside live blocks "
           "becomes usable",
           account_.cached_hard_bytes);
     }
-    put("synchronize before allocating: freed blocks wait for other streams to finish with them",
+    put(RemedyKind::kSynchronize,
+        "synchronize before allocating: freed blocks wait for other streams to finish with them",
         account_.pending_bytes);
     if (is_stuck) {
-      put("allocate on one stream (record_stream where others read): a cached block serves only "
+      put(RemedyKind::kOneStream,
+          "allocate on one stream (record_stream where others read): a cached block serves only "
           "its own stream",
           account_.cached_stream_bytes);
     }
@@ -136,14 +155,17 @@ class Remedies {
   void from_the_limit() {
     if (!account_.limit_bytes || now_.limit_left >= account_.free_bytes) return;
     const std::uint64_t gain = account_.free_bytes - now_.limit_left;
-    const std::string from = "raise the limit of " + format_bytes(*account_.limit_bytes);
+    const std::string from = account_.limit_below_bytes
+                                 ? "raise the limit"
+                                 : "raise the limit of " + format_bytes(*account_.limit_bytes);
     if (gain >= now_.missing_here) {
       const std::uint64_t least =
           saturating_add(account_.reserved(), saturating_subtract(now_.asked, now_.movable));
-      put(from + " to at least " + format_bytes(least) + " (" + format_count(least) + " bytes)",
+      put(RemedyKind::kRaiseLimit,
+          from + " to at least " + format_bytes(least) + " (" + format_count(least) + " bytes)",
           gain);
     } else {
-      put(from + " to what the device has free", gain);
+      put(RemedyKind::kRaiseLimit, from + " to what the device has free", gain);
     }
   }
 
@@ -162,7 +184,7 @@ class Remedies {
       if (!largest->name.empty()) action += " (" + largest->name + ")";
       action += " has " + format_bytes(largest->used_bytes);
     }
-    put(std::move(action), saturating_subtract(then, now_.takeable));
+    put(RemedyKind::kEndProcesses, std::move(action), saturating_subtract(then, now_.takeable));
   }
 
   // How far the batch must shrink, in whole percent, if activations grow with it.
@@ -173,20 +195,23 @@ class Remedies {
     const std::uint64_t kept_percent = percent(saturating_subtract(held, now_.missing_here), held);
     if (kept_percent == 0) {
       // Nothing would be left of them, so this cannot be called enough.
-      put_live(what + "checkpoint them or use a smaller batch", held);
+      put_live(
+          RemedyKind::kShrinkActivations, what + "checkpoint them or use a smaller batch", held);
       remedies_.back().is_enough = false;
       return;
     }
     std::array<char, 32> factor{};
     std::snprintf(
         factor.data(), factor.size(), "0.%02llu", static_cast<unsigned long long>(kept_percent));
-    put_live(what + "checkpoint some, or batch x" + factor.data() + " if they grow with it",
+    put_live(RemedyKind::kShrinkActivations,
+             what + "checkpoint some, or batch x" + factor.data() + " if they grow with it",
              held - share(held, kept_percent));
   }
 
   void from_optimizer_state() {
     const std::uint64_t held = live(Category::kOptimizerState);
-    put_live("move optimizer state (" + format_bytes(held) +
+    put_live(RemedyKind::kMoveOptimizerState,
+             "move optimizer state (" + format_bytes(held) +
                  ") to the host, or keep it in 8 bits (a quarter of 32-bit state)",
              held);
   }
@@ -197,14 +222,21 @@ class Remedies {
     switch (static_cast<Category>(largest - account_.live_bytes.begin())) {
       case Category::kParameter:
         return put_live(
+            RemedyKind::kShardParameters,
             "shard parameters (" + held + ") over two devices, or store them in half the bits",
             *largest / 2);
       case Category::kGradient:
-        return put_live("release gradients (" + held + ") before the next forward pass", *largest);
+        return put_live(RemedyKind::kReleaseGradients,
+                        "release gradients (" + held + ") before the next forward pass",
+                        *largest);
       case Category::kWorkspace:
-        return put_live("limit the libraries' workspaces (" + held + ")", *largest);
+        return put_live(RemedyKind::kLimitWorkspaces,
+                        "limit the libraries' workspaces (" + held + ")",
+                        *largest);
       case Category::kData:
-        return put_live("keep fewer batches of data (" + held + ") on the device", *largest);
+        return put_live(RemedyKind::kKeepLessData,
+                        "keep fewer batches of data (" + held + ") on the device",
+                        *largest);
       default:
         return;  // named above, or without a category
     }
@@ -213,7 +245,9 @@ class Remedies {
   void from_the_largest_site() {
     if (account_.sites.empty() || account_.sites.front().site.starts_with('(')) return;
     const SiteBytes& site = account_.sites.front();
-    put_live("look first at " + site.site + ", which holds the most", site.size_bytes);
+    put_live(RemedyKind::kLookAtSite,
+             "look first at " + site.site + ", which holds the most",
+             site.size_bytes);
   }
 
   // floor(100 * part / whole), at most 99, without overflow.
@@ -246,10 +280,10 @@ std::string_view to_string(Verdict verdict) noexcept {
 }
 
 Explanation explain(const Account& account) {
-  const Situation now = situation_of(account);
+  const Situation now = situation_of(account, account.limit_bytes);
   if (now.asked == 0) return {.verdict = Verdict::kFits, .summary = fits_summary(account)};
   Explanation out;
-  if (now.asked <= now.unfragmented) {
+  if (!now.is_short()) {
     out.verdict = Verdict::kFragmentation;
     out.missing_bytes = now.missing_here;
     out.summary = fragmentation_summary(account, now);
@@ -257,6 +291,10 @@ Explanation explain(const Account& account) {
     out.verdict = Verdict::kShortage;
     out.missing_bytes = now.asked - now.unfragmented;
     out.summary = shortage_summary(account, now);
+    out.depends_on_limit =
+        account.limit_below_bytes &&
+        !situation_of(account, saturating_subtract(*account.limit_below_bytes, 1)).is_short();
+    if (out.depends_on_limit) out.summary += depends_words(account, now);
   }
   if (now.missing_here > 0) out.remedies = Remedies(account, now).all();
   return out;

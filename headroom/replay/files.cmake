@@ -13,6 +13,7 @@ set(HEADROOM_REPLAY_SOURCES
   policy.cpp
   program.cpp
   recorded_account.cpp
+  recorded_limit.cpp
   tune.cpp
   verify.cpp
   waste.cpp)
@@ -23,6 +24,7 @@ set(HEADROOM_REPLAY_HEADERS
   policy.h
   program.h
   recorded_account.h
+  recorded_limit.h
   tune.h
   verify.h
   waste.h)

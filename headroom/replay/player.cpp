@@ -104,7 +104,8 @@ ReplayOptions with_settings(const Program& program,
   // A limit that was set in the settings string is no setting one would change.
   options.config.memory_fraction = program.config.memory_fraction;
   const RecordedLimit& limit = program.limit;
-  if (limit.fraction || !limit.floor_bytes) return options;
+  options.limit_bytes = limit.said_bytes;
+  if (limit.said_bytes || limit.fraction || !limit.floor_bytes) return options;
   if (!limit.was_device_full) {
     options.limit_bytes = limit.floor_bytes;
   } else if (*limit.floor_bytes < options.card_bytes) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/out_of_memory.h"
 #include "headroom/memory/paged/paged_allocator.h"
 #include "headroom/memory/stats.h"
 #include "headroom/replay/program.h"
@@ -81,6 +83,8 @@ struct FailedAllocation {
   StreamId stream = StreamId::kDefault;
   bool was_recorded = false;  // PyTorch failed here too
   std::uint64_t reserved = 0;
+  // What the allocator itself said. Of the blocks it knows the sizes, and not whose they are.
+  std::shared_ptr<const memory::OutOfMemoryReport> report{};
 };
 
 // A PagedAllocator's bound where it was tightest, or else where it was first exceeded.

@@ -28,7 +28,8 @@ memory::PagedOptions paged_of(const Policy& policy) {
 }
 
 // What the recording had, where it says so: its share of the card, or what a failure tells.
-std::optional<std::uint64_t> recorded_limit(const Program& program, std::uint64_t card) {
+std::optional<std::uint64_t> limit_of(const Program& program, std::uint64_t card) {
+  if (program.limit.said_bytes) return program.limit.said_bytes;
   if (program.limit.fraction) {
     return static_cast<std::uint64_t>(*program.limit.fraction * static_cast<double>(card));
   }
@@ -95,7 +96,7 @@ class PolicyRun {
   void run_settings() {
     ReplayOptions replay_options{
         .config = config_of(out_.policy, version_), .version = version_, .card_bytes = card_};
-    if (program_.failures > 0) replay_options.limit_bytes = recorded_limit(program_, card_);
+    if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, card_);
     set_bounds(replay_options);
     predict(replay_options);
   }
@@ -105,7 +106,7 @@ class PolicyRun {
                                  .paged = paged_of(out_.policy),
                                  .card_bytes = card_,
                                  .checks_bound = options_.checks_bound};
-    if (program_.failures > 0) replay_options.limit_bytes = recorded_limit(program_, card_);
+    if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, card_);
     set_bounds(replay_options);
     predict(replay_options);
   }
@@ -141,7 +142,7 @@ class PolicyRun {
   void run_model() {
     const auto started = std::chrono::steady_clock::now();
     std::optional<std::uint64_t> limit = options_.limit_bytes;
-    if (!limit && program_.failures > 0) limit = recorded_limit(program_, card_);
+    if (!limit && program_.failures > 0) limit = limit_of(program_, card_);
     const AsyncPoolResult model =
         model_async_pool(program_, std::min(limit.value_or(UINT64_MAX), card_));
     ReplayResult& result = out_.result;

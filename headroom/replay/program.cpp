@@ -265,7 +265,7 @@ Program translate(const trace::Trace& trace,
   Translator(program, lifetimes).run();
   program.start_reservations =
       find_reservations(program, options.card_bytes.value_or(kDefaultCardBytes));
-  program.limit = find_limit(program);
+  program.limit = recorded_limit(trace, device, program.start);
   return program;
 }
 
@@ -323,6 +323,35 @@ Program compile(const trace::Trace& trace,
                                              .limit_bytes = options.limit_bytes});
     internal::insert_empty_caches(program, as_recorded.empty_caches);
   }
+  return program;
+}
+
+Program from_live_blocks(Program program) {
+  if (program.is_whole()) return program;
+  std::vector<Op> ops;
+  std::vector<std::uint32_t> op_events;
+  for (const StartSlot& start : program.start_slots) {
+    ops.push_back({.size_bytes = start.requested_bytes,
+                   .slot = start.slot,
+                   .stream = start.stream,
+                   .kind = OpKind::kAllocate});
+  }
+  for (const StartSlot& start : program.start_slots) {
+    if (!start.is_pending) continue;
+    ops.push_back({.size_bytes = start.hold, .slot = start.slot, .kind = OpKind::kFreeHeld});
+  }
+  op_events.assign(ops.size(), 0);
+  const std::size_t added = ops.size();
+  program.allocs += program.start_slots.size();
+  program.peak_live_op += added;
+  if (program.first_failure_op) *program.first_failure_op += added;
+  ops.insert(ops.end(), program.ops.begin(), program.ops.end());
+  op_events.insert(op_events.end(), program.op_events.begin(), program.op_events.end());
+  program.ops = std::move(ops);
+  program.op_events = std::move(op_events);
+  program.start = {};
+  program.start_slots.clear();
+  program.start_reservations.clear();
   return program;
 }
 

@@ -19,6 +19,7 @@
 #include "headroom/analysis/start_state.h"
 #include "headroom/memory/config.h"
 #include "headroom/memory/types.h"
+#include "headroom/replay/recorded_limit.h"
 #include "headroom/trace/trace.h"
 
 namespace headroom::replay {
@@ -66,21 +67,6 @@ struct StartReservation {
   StreamId stream = StreamId::kDefault;
   memory::PoolId pool{};
   bool is_small = false;
-};
-
-// What the recording says about the bytes it could have. PyTorch records neither the card nor the
-// limit, unless the limit was set in the settings string.
-struct RecordedLimit {
-  // From the settings string: a share of a card whose size is not recorded.
-  std::optional<double> fraction{};
-  // Reserved bytes that were reached or would have been, had the last request been granted:
-  std::uint64_t reached_bytes = 0;               // the limit was at least this
-  std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
-  std::optional<std::uint64_t> free_bytes{};     // of the device at the first failure
-  // What it had for certain, where something failed and the settings name no limit.
-  std::optional<std::uint64_t> floor_bytes{};
-  // The device had less left than was asked of it; else a limit came first.
-  bool was_device_full = false;
 };
 
 struct Program {
@@ -139,6 +125,11 @@ struct CompileOptions {
 [[nodiscard]] Program compile(const trace::Trace& trace,
                               const trace::DeviceTrace& device,
                               const CompileOptions& options = {});
+
+// A recording that starts in the middle, as one that starts with allocating the blocks that were
+// live then: what was cached is left out, for another allocator would have cached something else.
+// Nothing else compares two allocators fairly. A whole history is as it was.
+[[nodiscard]] Program from_live_blocks(Program program);
 
 // The histories that can be replayed: devices with at least one event, without pinned memory.
 [[nodiscard]] std::vector<const trace::DeviceTrace*> replayable(const trace::Trace& trace);

@@ -221,7 +221,10 @@ void add_request(Account& account,
   if (position == 0 || index.events().action(position - 1) != Action::kOutOfMemory) return;
   const trace::Entry failure = index.events()[position - 1];
   account.asked_bytes = failure.size_bytes;
-  account.segment_asked_bytes = memory::new_segment_size(failure.size_bytes, config);
+  account.segment_asked_bytes =
+      account.page_bytes != 0
+          ? checked_round_up(failure.size_bytes, account.page_bytes).value_or(device::kAbsurdSize)
+          : memory::new_segment_size(failure.size_bytes, config);
   account.asked_stream = static_cast<StreamId>(failure.stream);
   account.free_bytes = failure.address;
 }
@@ -237,13 +240,31 @@ void add_card(Account& account, std::optional<std::uint64_t> card_bytes) {
   (knows_free ? account.outside_bytes : account.free_bytes) += rest;
 }
 
+// PyTorch's snapshots are of CUDA devices.
+device::DeviceId device_of(const trace::RecordedDevice& said, const trace::DeviceTrace& device) {
+  if (const auto id = device::parse_device_id(said.name)) return *id;
+  return {.kind = device::DeviceKind::kCuda, .index = device.device};
+}
+
 }  // namespace
 
+Account with_holders(Account account, const TraceIndex& index, std::uint32_t position) {
+  Account recorded = recorded_account(index, {.position = position});
+  account.device = recorded.device;
+  if (recorded.live() != account.live()) return account;
+  account.live_bytes = recorded.live_bytes;
+  account.sites = std::move(recorded.sites);
+  return account;
+}
+
 Account recorded_account(const TraceIndex& index, const AccountQuestion& question) {
-  const memory::AllocatorConfig config = trace::recorded_config(index.trace());
-  Account account{.device = {.kind = device::DeviceKind::kCuda, .index = index.device().device},
-                  .limit_bytes = question.limit_bytes,
-                  .is_expandable = config.expandable_segments};
+  memory::AllocatorConfig config = trace::recorded_config(index.trace());
+  const trace::RecordedDevice said = trace::recorded_device(index.trace(), index.device());
+  if (said.page_bytes != 0) config.large_segment_bytes = said.page_bytes;
+  Account account{.device = device_of(said, index.device()),
+                  .limit_bytes = question.limit_bytes ? question.limit_bytes : said.limit_bytes,
+                  .is_expandable = config.expandable_segments || said.page_bytes != 0,
+                  .page_bytes = said.page_bytes};
   add_live(account, index, question.position);
   add_request(account, index, question.position, config);
   const auto blocks = extents(index, question.position);

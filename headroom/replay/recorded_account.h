@@ -22,4 +22,10 @@ struct AccountQuestion {
 [[nodiscard]] memory::Account recorded_account(const analysis::TraceIndex& index,
                                                const AccountQuestion& question);
 
+// The account of a replay at that position with what its allocator cannot know and the recording
+// says: what the live blocks are, and whose. As it was where they are not the same blocks.
+[[nodiscard]] memory::Account with_holders(memory::Account account,
+                                           const analysis::TraceIndex& index,
+                                           std::uint32_t position);
+
 }  // namespace headroom::replay

@@ -62,6 +62,7 @@ Trace state_of(const std::vector<memory::Allocator*>& allocators) {
     trace.devices.push_back({.device = number});
     internal::append_segments(trace, builder, {.device = number}, allocator->segments());
     if (!trace.settings) trace.settings = internal::settings_of(*allocator);
+    internal::add_device(*trace.settings, number, *allocator);
   }
   std::ranges::sort(trace.devices, {}, &DeviceTrace::device);
   return trace;
@@ -92,7 +93,6 @@ class History::Impl final : public memory::ScopeObserver,
                                  attached_, [n](const Attached& a) { return a.key.device == n; });
                            })}};
     if (file_ != nullptr) {
-      file_->set_settings(internal::settings_of(allocator));
       allocator.set_sink(&file_->channel(added.key));
     } else {
       added.ring = std::make_unique<RingRecorder>(
@@ -106,12 +106,14 @@ class History::Impl final : public memory::ScopeObserver,
           });
     }
     attached_.push_back(std::move(added));
+    if (file_ != nullptr) file_->set_settings(*settings());
   }
 
   FormatResult<void> stop() {
     memory::remove_scope_observer(*this);
     const std::lock_guard lock(mutex_);
     std::vector<FinalState> states;
+    if (file_ != nullptr && !attached_.empty()) file_->set_settings(*settings());
     for (const Attached& attached : attached_) {
       attached.allocator->set_sink(nullptr);
       if (attached.callback) attached.allocator->remove_callback(*attached.callback);
@@ -136,8 +138,8 @@ class History::Impl final : public memory::ScopeObserver,
         trace.devices.push_back({.device = attached.key.device});
       }
       internal::append_segments(trace, builder, attached.key, segments, stacks);
-      if (!trace.settings) trace.settings = internal::settings_of(*attached.allocator);
     }
+    trace.settings = settings();
     std::ranges::sort(trace.devices, {}, &DeviceTrace::device);
     append_marks(trace, builder);
     if (options_.stacks.symbolise) symbolise(trace);
@@ -167,6 +169,16 @@ class History::Impl final : public memory::ScopeObserver,
     std::unique_ptr<RingRecorder> ring{};
     std::optional<memory::Allocator::CallbackId> callback{};
   };
+
+  // Of the first allocator, and what there is to say of each device, as they are now.
+  [[nodiscard]] std::optional<Value> settings() const {
+    std::optional<Value> out;
+    for (const Attached& attached : attached_) {
+      if (!out) out = internal::settings_of(*attached.allocator);
+      internal::add_device(*out, attached.key.device, *attached.allocator);
+    }
+    return out;
+  }
 
   void append_marks(Trace& trace, internal::TraceBuilder& builder) {
     const std::lock_guard lock(marks_mutex_);

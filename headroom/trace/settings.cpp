@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "headroom/trace/internal/settings.h"
+
 namespace headroom::trace {
 namespace {
 
@@ -36,6 +38,19 @@ memory::AllocatorConfig recorded_config(const Trace& trace) {
     }
   }
   return config;
+}
+
+RecordedDevice recorded_device(const Trace& trace, const DeviceTrace& device) {
+  RecordedDevice out;
+  const Value* devices = trace.settings ? trace.settings->find(internal::kDevicesKey) : nullptr;
+  const Value* said = devices != nullptr ? devices->find(std::to_string(device.device)) : nullptr;
+  if (said == nullptr) return out;
+  if (const Value* name = said->find("name")) {
+    if (const auto* text = std::get_if<std::string>(&name->data)) out.name = *text;
+  }
+  out.limit_bytes = positive(said->find("limit_bytes"));
+  out.page_bytes = positive(said->find("page_bytes")).value_or(0);
+  return out;
 }
 
 bool is_of_paged(const Trace& trace) {

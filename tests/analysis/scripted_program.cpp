@@ -42,6 +42,7 @@ struct ScriptedProgram::Parts {
     trace.settings =
         trace::Value{trace::Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", trace::Value{given.conf}}}};
     recorder.device = &trace.devices.emplace_back();
+    allocator.set_limit(given.limit_bytes);
     allocator.set_sink(&recorder);
   }
 

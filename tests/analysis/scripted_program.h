@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace headroom::analysis::testing {
 
 struct ScriptOptions {
   std::uint64_t card_bytes = 8_GiB;
+  std::optional<std::uint64_t> limit_bytes{};  // set by the program, and not recorded
   std::string conf{};
   bool has_stacks = true;
   bool has_marks = true;

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "headroom/diagnose/proofs.h"
+#include "headroom/report/doctor_words.h"
 
 #include "tests/analysis/scripted_program.h"
 
@@ -19,10 +19,15 @@ using ::testing::StartsWith;
 using analysis::testing::ScriptedProgram;
 using analysis::testing::Training;
 
+DoctorOptions with_one_thread(DoctorOptions options) {
+  options.replays.threads = 1;
+  return options;
+}
+
 Diagnosis diagnosis_of(ScriptedProgram& program, const DoctorOptions& options = {}) {
   const trace::Trace trace = program.finish();
   const analysis::TraceIndex index(trace, trace.devices[0]);
-  Diagnosis diagnosis = diagnose(index, with_replay(options, {.threads = 1}));
+  Diagnosis diagnosis = examine(index, with_one_thread(options));
   EXPECT_EQ(diagnosis.account.sum(), diagnosis.account.total_bytes);
   return diagnosis;
 }
@@ -44,7 +49,7 @@ TEST(Doctor, AKeptGraphIsALeakWithItsLine) {
   const Diagnosis diagnosis = diagnosis_of(program);
   EXPECT_EQ(diagnosis.health, Health::kLeak);
   ASSERT_FALSE(diagnosis.findings.empty());
-  EXPECT_EQ(diagnosis.findings[0].kind, "leak");
+  EXPECT_EQ(diagnosis.findings[0].kind, FindingKind::kLeak);
   EXPECT_EQ(diagnosis.findings[0].bytes, 5_MiB);
   EXPECT_EQ(diagnosis.findings[0].site, "train.py:11 train");
 }
@@ -60,15 +65,14 @@ TEST(Doctor, ALeakThatEndsInAFailureIsALeak) {
   const Diagnosis diagnosis = diagnosis_of(program);
   EXPECT_EQ(diagnosis.health, Health::kLeak);
   EXPECT_EQ(diagnosis.findings[0].bytes, 5_MiB);
-  EXPECT_NE(diagnosis.findings.back().kind, "leak");
-  EXPECT_THAT(diagnosis.summary, HasSubstr("until an allocation failed"));
+  EXPECT_NE(diagnosis.findings.back().kind, FindingKind::kLeak);
+  EXPECT_THAT(report::summary_words(diagnosis), HasSubstr("until an allocation failed"));
 }
 
 // Findings that name our own allocator, with what it was measured to take.
 std::ptrdiff_t proved_for_paged(const Diagnosis& diagnosis) {
   return std::ranges::count_if(diagnosis.findings, [](const Finding& finding) {
-    return finding.is_proved && finding.remedy.find("paged allocator") != std::string::npos &&
-           finding.text.starts_with("reserves ");
+    return finding.is_proved() && finding.advice == Advice::kPagedAllocator;
   });
 }
 
@@ -81,7 +85,7 @@ TEST(Doctor, WhatNeverFitsIsAShortage) {
   EXPECT_EQ(diagnosis.moment, Moment::kFailure);
   EXPECT_EQ(diagnosis.account.asked_bytes, 200_MiB);
   EXPECT_EQ(diagnosis.account.free_bytes, 112_MiB);
-  for (const Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.is_proved);
+  for (const Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.is_proved());
   EXPECT_EQ(proved_for_paged(diagnosis), 0);
 }
 
@@ -100,8 +104,8 @@ TEST(Doctor, HolesAreFragmentationWithAProvedSetting) {
   const Diagnosis diagnosis = diagnosis_of(program);
   EXPECT_EQ(diagnosis.health, Health::kFragmentation);
   ASSERT_FALSE(diagnosis.findings.empty());
-  EXPECT_TRUE(diagnosis.findings[0].is_proved);
-  EXPECT_THAT(diagnosis.findings[0].remedy,
+  EXPECT_TRUE(diagnosis.findings[0].is_proved());
+  EXPECT_THAT(report::remedy_words(diagnosis, diagnosis.findings[0]),
               StartsWith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
   ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
   EXPECT_TRUE(diagnosis.proof->paged->fits);
@@ -119,7 +123,7 @@ TEST(Doctor, SizesThatNeverRepeatAreFragmentationAtThePeak) {
   EXPECT_EQ(diagnosis.health, Health::kFragmentation);
   EXPECT_EQ(diagnosis.moment, Moment::kPeak);
   ASSERT_FALSE(diagnosis.findings.empty());
-  EXPECT_TRUE(diagnosis.findings[0].is_proved);
+  EXPECT_TRUE(diagnosis.findings[0].is_proved());
   ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
   EXPECT_LE(diagnosis.proof->paged->peak_reserved, diagnosis.peak_live * 103 / 100 + 8_MiB);
   EXPECT_EQ(proved_for_paged(diagnosis), 1);
@@ -129,7 +133,7 @@ TEST(Doctor, ALimitTurnsAHealthyProgramIntoAShortage) {
   ScriptedProgram program;
   Training training(program);
   for (int i = 0; i < 12; ++i) (void)training.step();
-  const Diagnosis diagnosis = diagnosis_of(program, {.limit_bytes = 40_MiB});
+  const Diagnosis diagnosis = diagnosis_of(program, {.bounds = {.limit_bytes = 40_MiB}});
   EXPECT_EQ(diagnosis.health, Health::kShortage);
   EXPECT_EQ(diagnosis.moment, Moment::kForeseenFailure);
   EXPECT_EQ(diagnosis.account.total_bytes, 40_MiB);
@@ -146,15 +150,15 @@ TEST(Doctor, BoundsAreForContinuousIntegration) {
   const Diagnosis over = run({.max_peak_bytes = 10_MiB}, false);
   EXPECT_EQ(over.health, Health::kHealthy);
   EXPECT_FALSE(over.is_good());
-  EXPECT_EQ(over.findings.back().kind, "peak");
+  EXPECT_EQ(over.findings.back().kind, FindingKind::kPeak);
   EXPECT_TRUE(run({.max_growth_bytes = 5_MiB}, true).is_good());
   EXPECT_FALSE(run({.max_growth_bytes = 5_MiB - 1}, true).is_good());
 }
 
 TEST(Doctor, AListIsQuotedForTheShell) {
-  EXPECT_EQ(export_line("expandable_segments:True"),
+  EXPECT_EQ(report::export_line("expandable_segments:True"),
             "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-  EXPECT_THAT(export_line("roundup_power2_divisions:[16:0,>:2]"), HasSubstr("='roundup"));
+  EXPECT_THAT(report::export_line("roundup_power2_divisions:[16:0,>:2]"), HasSubstr("='roundup"));
 }
 
 }  // namespace

@@ -25,9 +25,6 @@ namespace headroom::replay::internal {
                                 const trace::DeviceTrace& device,
                                 const CompileOptions& options);
 
-// What the events tell of the limit; needs `start`, `config` and `device`.
-[[nodiscard]] RecordedLimit find_limit(const Program& program);
-
 // The expandable segments that existed before the first event, on a card of that size.
 [[nodiscard]] std::vector<StartReservation> find_reservations(const Program& program,
                                                               std::uint64_t card_bytes);

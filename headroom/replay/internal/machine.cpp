@@ -217,7 +217,7 @@ bool Machine::run(std::size_t first, std::size_t last) {
           addresses_[op.slot] = *block;
         } else {
           addresses_[op.slot] = 0;
-          note_failure(op);
+          note_failure(op, block.error().report);
           if (options_.stop_at_failure) return false;
         }
         break;
@@ -235,7 +235,7 @@ bool Machine::run(std::size_t first, std::size_t last) {
         if (const DeviceAddress address = try_allocate(op); address != 0) {
           note_served(address);
         } else {
-          note_failure(op);
+          note_failure(op, report_);
           if (options_.stop_at_failure) return false;
         }
         break;
@@ -294,6 +294,7 @@ DeviceAddress Machine::try_allocate(const Op& op) {
                          : allocate_in_pool(op);
   const DeviceAddress address = block ? *block : 0;
   was_refused_place_ = !block && block.error().reason == memory::FailureReason::kDevice;
+  report_ = block ? nullptr : block.error().report;
   if (op.kind == OpKind::kAllocate) addresses_[op.slot] = address;
   return address;
 }
@@ -317,7 +318,7 @@ void Machine::empty_cache() {
   allocator_->empty_cache();
 }
 
-void Machine::note_failure(const Op& op) {
+void Machine::note_failure(const Op& op, std::shared_ptr<const memory::OutOfMemoryReport> report) {
   ++result_.ooms;
   result_.fits = false;
   if (result_.first_failure) return;
@@ -325,7 +326,8 @@ void Machine::note_failure(const Op& op) {
                            .size_bytes = op.size_bytes,
                            .stream = program_.streams[op.stream],
                            .was_recorded = op.kind == OpKind::kFailed,
-                           .reserved = watch_.reserved};
+                           .reserved = watch_.reserved,
+                           .report = std::move(report)};
   if (!result_.unknown_past_op) result_.unknown_past_op = watch_.op;
 }
 

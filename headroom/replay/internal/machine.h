@@ -87,7 +87,7 @@ class Machine {
   void check_bound();
   void take_outside();
   [[nodiscard]] memory::AllocationResult<DeviceAddress> allocate_in_pool(const Op& op);
-  void note_failure(const Op& op);
+  void note_failure(const Op& op, std::shared_ptr<const memory::OutOfMemoryReport> report);
   void note_served(DeviceAddress address);
 
   const Program& program_;
@@ -99,6 +99,7 @@ class Machine {
   SegmentWatch watch_;
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
   bool was_refused_place_ = false;
+  std::shared_ptr<const memory::OutOfMemoryReport> report_{};  // of try_allocate's last failure
   memory::Statistics before_{};           // what the start state counted
   std::vector<device::EventId> marks_{};  // by stream: where it was at the last look
   ReplayResult result_{};

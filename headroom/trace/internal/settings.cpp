@@ -1,10 +1,13 @@
 #include "headroom/trace/internal/settings.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/config.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::trace::internal {
 namespace {
@@ -43,6 +46,23 @@ Value settings_of(const memory::Allocator& allocator) {
       {"max_round_threshold", bound(config.pinned.max_round_bytes)},
       {"max_cached_size", bound(config.pinned.max_cached_bytes)},
       {"roundup_power2_divisions", Value{std::move(divisions)}}}};
+}
+
+void add_device(Value& settings, int number, const memory::Allocator& allocator) {
+  Value::Dict device{{"name", Value{device::to_string(allocator.device().id())}}};
+  if (const auto limit = allocator.limit()) device.emplace_back("limit_bytes", count(*limit));
+  if (const auto* paged = dynamic_cast<const memory::PagedAllocator*>(&allocator)) {
+    device.emplace_back("page_bytes", count(paged->options().page_bytes));
+  }
+  auto& fields = std::get<Value::Dict>(settings.data);
+  auto devices =
+      std::ranges::find(fields, std::string(kDevicesKey), &Value::Dict::value_type::first);
+  if (devices == fields.end()) {
+    fields.emplace_back(kDevicesKey, Value{Value::Dict{}});
+    devices = std::prev(fields.end());
+  }
+  std::get<Value::Dict>(devices->second.data)
+      .emplace_back(std::to_string(number), Value{std::move(device)});
 }
 
 }  // namespace headroom::trace::internal

@@ -1,0 +1,36 @@
+// What a recording says about the bytes that it could have, from its events alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "headroom/analysis/start_state.h"
+#include "headroom/trace/trace.h"
+
+namespace headroom::replay {
+
+// What the recording says about the bytes it could have. PyTorch records neither the card nor the
+// limit, unless the limit was set in the settings string.
+struct RecordedLimit {
+  // By our own recorder, which writes it down.
+  std::optional<std::uint64_t> said_bytes{};
+  // From the settings string: a share of a card whose size is not recorded.
+  std::optional<double> fraction{};
+  // Reserved bytes that were reached or would have been, had the last request been granted:
+  std::uint64_t reached_bytes = 0;               // the limit was at least this
+  std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
+  std::optional<std::uint64_t> free_bytes{};     // of the device at the first failure
+  // What was reserved and what was free at a failure: no card has less.
+  std::uint64_t card_at_least_bytes = 0;
+  // What it had for certain, where something failed and the settings name no limit.
+  std::optional<std::uint64_t> floor_bytes{};
+  // The device had less left than was asked of it; else a limit came first.
+  bool was_device_full = false;
+};
+
+// `start` is that of the device's history.
+[[nodiscard]] RecordedLimit recorded_limit(const trace::Trace& trace,
+                                           const trace::DeviceTrace& device,
+                                           const analysis::StartState& start);
+
+}  // namespace headroom::replay
