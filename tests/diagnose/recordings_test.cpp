@@ -1,0 +1,108 @@
+// Verdicts on recordings of PyTorch, beside what PyTorch did.
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "headroom/diagnose/doctor.h"
+#include "headroom/replay/policy.h"
+#include "headroom/replay/program.h"
+
+#include "tests/trace/samples.h"
+
+namespace headroom::diagnose {
+namespace {
+
+using trace::testing::recording;
+using trace::testing::trace_of;
+
+// Whether the program survived a limit of so many times its peak of allocated, on an H200 with
+// PyTorch 2.11 and its factory settings.
+struct Survived {
+  const char* name;
+  std::uint64_t peak_allocated;
+  bool at_101, at_103, at_106, at_112, at_125;
+};
+
+constexpr Survived kSurvived[] = {
+    {"resnet50", 3'077'896'704, false, false, true, true, true},
+    {"gpt2_varlen", 12'985'996'800, false, false, false, true, true},
+    {"llama_serve", 4'900'414'976, false, false, false, false, true},
+    {"gnn_sampled", 9'328'110'080, false, false, false, false, false},
+};
+
+class MeasuredLimits : public ::testing::TestWithParam<Survived> {};
+
+TEST_P(MeasuredLimits, AreSurvivedHereWhereTheyWereThere) {
+  const Survived& measured = GetParam();
+  const trace::Trace trace = trace_of(recording(measured.name));
+  const analysis::TraceIndex index(trace, trace.devices[0]);
+  const Replays replays(index, {});
+  const auto fits = [&](double times) {
+    const auto limit =
+        static_cast<std::uint64_t>(times * static_cast<double>(measured.peak_allocated));
+    return replays.foresee({.limit_bytes = limit}).fits;
+  };
+  EXPECT_EQ(fits(1.01), measured.at_101);
+  EXPECT_EQ(fits(1.03), measured.at_103);
+  EXPECT_EQ(fits(1.06), measured.at_106);
+  EXPECT_EQ(fits(1.12), measured.at_112);
+  EXPECT_EQ(fits(1.25), measured.at_125);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings,
+                         MeasuredLimits,
+                         ::testing::ValuesIn(kSurvived),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+bool holds(const replay::Program& program, const Finding& finding) {
+  replay::Policy policy{.kind = replay::PolicyKind::kPaged, .name = "paged"};
+  if (finding.advice == Advice::kSetting) {
+    policy = {.kind = replay::PolicyKind::kSettings, .name = "it", .conf = finding.proof->conf};
+  }
+  const auto run =
+      replay::run_policy(program, policy, {.limit_bytes = finding.proof->limit_bytes}).result;
+  return run.fits && run.peak_reserved <= finding.proof->limit_bytes.value_or(UINT64_MAX);
+}
+
+TEST(ProvedRemedies, NeverFailUnderTheLimitTheyWereProvedUnder) {
+  std::mt19937_64 random(22);
+  int proved = 0;
+  for (const char* name : {"resnet50", "gnn_sampled", "streams", "seed_deepnet"}) {
+    const trace::Trace trace = trace_of(recording(name));
+    const analysis::TraceIndex index(trace, trace.devices[0]);
+    const replay::Program program = replay::compile(trace, trace.devices[0]);
+    for (int i = 0; i < 3; ++i) {
+      const double times = 0.97 + static_cast<double>(random() % 1000) / 2500;
+      const auto limit =
+          static_cast<std::uint64_t>(times * static_cast<double>(index.peaks().allocated.bytes));
+      const Diagnosis diagnosis = examine(index, {.bounds = {.limit_bytes = limit}});
+      for (const Finding& finding : diagnosis.findings) {
+        if (!finding.is_proved()) continue;
+        ++proved;
+        EXPECT_TRUE(holds(program, finding)) << name << " " << limit << " " << finding.proof->conf;
+      }
+    }
+  }
+  EXPECT_GT(proved, 6);
+}
+
+// PyTorch's settings inherited what was reserved before, and our allocator started empty (#22).
+TEST(HistoriesThatStartInTheMiddle, AreComparedFromTheSameStart) {
+  const trace::Trace trace = trace_of(recording("gpt2_partial"));
+  const analysis::TraceIndex index(trace, trace.devices[0]);
+  ASSERT_FALSE(index.start().is_empty());
+  const Replays replays(index, {});
+  const auto proof = replays.prove({});
+  ASSERT_TRUE(proof && proof->paged);
+  EXPECT_LT(proof->current.peak_reserved, index.peaks().reserved.bytes)
+      << "what was cached before is nobody's";
+  const replay::Program program =
+      replay::from_live_blocks(replay::compile(trace, trace.devices[0]));
+  EXPECT_TRUE(program.is_whole());
+  EXPECT_EQ(replay::replay(program, as_recorded(program)).peak_live, index.peaks().live.bytes);
+  EXPECT_EQ(replay::replay(program, with_paged(program)).peak_live, index.peaks().live.bytes);
+}
+
+}  // namespace
+}  // namespace headroom::diagnose
