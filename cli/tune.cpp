@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/replay/cards.h"
 #include "headroom/trace/device_name.h"
 
 #include "cli/commands.h"
 #include "cli/suggest.h"
 #include "cli/trace_input.h"
+#include "cli/typed_words.h"
 
 namespace headroom::cli {
 namespace {
@@ -44,24 +44,9 @@ void check_key(const std::string& key) {
 TuneQuestion question_of(const TuneWords& typed) {
   TuneQuestion question{.paths = typed.paths};
   replay::TuneOptions& options = question.options;
-  if (!typed.limit.empty()) {
-    const auto size = parse_bytes(typed.limit);
-    if (!size) throw UsageError(fmt::format("--limit: {}", size.error()));
-    options.limit_bytes = *size;
-  }
-  if (!typed.card.empty()) {
-    options.card_bytes = replay::parse_card(typed.card);
-    if (!options.card_bytes) {
-      throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
-                                   typed.card,
-                                   replay::card_names()));
-    }
-  }
-  if (!typed.version.empty()) {
-    const auto version = memory::parse_pytorch_version(typed.version);
-    if (!version) throw UsageError(fmt::format("--version: {}", version.error()));
-    options.version = *version;
-  }
+  options.limit_bytes = typed_limit(typed.limit);
+  if (const auto card = typed_card(typed.card)) options.card_bytes = card->size_bytes;
+  options.version = typed_pytorch(typed.version);
   for (const std::string& key : typed.without) check_key(key);
   options.without = typed.without;
   return question;
@@ -108,13 +93,11 @@ RunFunction add_tune(CLI::App& app) {
   app.add_option("--limit", typed->limit, "what the allocator may reserve; as recorded without")
       ->type_name("SIZE")
       ->group(kGroup);
-  app.add_option(
-         "--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
+  app.add_option("--card", typed->card, "the device, as h100, rtx4090 or 24GiB; list shows them")
       ->type_name("CARD")
       ->group(kGroup);
-  app.add_option("--version,--pytorch",
-                 typed->version,
-                 "the release that will run it, as 2.11; else inferred")
+  app.add_option(
+         "--pytorch", typed->version, "the release that will run it, as 2.11; else inferred")
       ->type_name("VERSION")
       ->group(kGroup);
   app.add_option("--without", typed->without, "a key to leave alone; may be repeated")

@@ -207,10 +207,10 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   std::string out;
   const bool is_told = report.question.options.version.has_value();
   if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !is_told) {
-    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --version 2.10.",
+    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --pytorch 2.10.",
                 terminal);
   } else if (report.version < memory::kPyTorch211 && !is_told) {
-    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --version 2.11 tries it.",
+    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --pytorch 2.11 tries it.",
                 terminal);
   }
   if (best.peak_reserved_low != best.peak_reserved_high) {

@@ -217,8 +217,11 @@ TEST_F(TuneCommand, WrongWordsAreExplained) {
       {{"--without", "max_split_size"}, "did you mean 'max_split_size_mb'?"},
       {{"--without", "backend"}, "what is: expandable_segments"},
       {{"--limit", "much"}, "--limit: "},
-      {{"--card", "voodoo2"}, "neither a size such as 24GiB nor one of"},
-      {{"--version", "new"}, "--version: "}};
+      {{"--card", "voodoo2"}, "'--card list'"},
+      {{"--pytorch", "new"}, "--pytorch: "},
+      {{"--version", "2.11"}, "--pytorch 2.11"},
+      {{"--version=2.11"}, "--pytorch 2.11"},
+      {{"--limit", "16"}, "did you mean 16GiB?"}};
   for (const auto& [words, complaint] : cases) {
     std::vector<std::string> arguments{"tune", snapshot_};
     arguments.insert(arguments.end(), words.begin(), words.end());
