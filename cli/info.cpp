@@ -1,6 +1,7 @@
 #include "cli/info.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <span>
 
@@ -65,6 +66,20 @@ std::vector<std::string> stack_text(const Trace& trace, trace::StackId stack) {
   return out;
 }
 
+// What tells something of a stack, innermost first; a frame that calls itself is there once.
+std::vector<std::string> short_stack_text(const Trace& trace,
+                                          const analysis::Frames& frames,
+                                          trace::StackId stack) {
+  std::vector<std::string> out;
+  for (const analysis::FrameId id : trace.stacks.frame_ids(stack)) {
+    const analysis::FrameKind kind = frames.kind(id);
+    if (kind != analysis::FrameKind::kUser && kind != analysis::FrameKind::kLibrary) continue;
+    std::string name = frames.name(id);
+    if (out.empty() || out.back() != name) out.push_back(std::move(name));
+  }
+  return out;
+}
+
 std::vector<HolderInfo> holders(const TraceIndex& index,
                                 std::span<const std::uint32_t> blocks,
                                 GroupBy by) {
@@ -74,6 +89,20 @@ std::vector<HolderInfo> holders(const TraceIndex& index,
     out.push_back({std::move(group), std::move(stack)});
   }
   return out;
+}
+
+// Who allocated it, by what a stack says.
+void look_at_stacks(const TraceIndex& index,
+                    std::span<const std::uint32_t> blocks,
+                    DeviceInfo& info) {
+  const analysis::Frames frames(index.trace());
+  info.sites = holders(index, blocks, GroupBy::kSite);
+  info.site_tree = site_tree(index, blocks);
+  info.stacks = holders(index, blocks, GroupBy::kStack);
+  for (HolderInfo& one : info.stacks) {
+    one.short_stack = short_stack_text(index.trace(), frames, one.group.stack);
+  }
+  info.modules = holders(index, blocks, GroupBy::kModule);
 }
 
 // Nothing where all that is known is that nothing is known.
@@ -90,10 +119,11 @@ void look_at_peak(const TraceIndex& index, DeviceInfo& info) {
   info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
     return !index.trace().stacks.frame_ids(block.stack).empty();
   });
-  if (info.has_stacks) info.sites = holders(index, blocks, GroupBy::kSite);
+  if (info.has_stacks) look_at_stacks(index, blocks, info);
   info.by_size = holders(index, blocks, GroupBy::kSize);
   info.categories = known_holders(holders(index, blocks, GroupBy::kCategory), "unknown");
   info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation), "(none)");
+  if (!info.annotations.empty()) info.modules = info.annotations;
 }
 
 DeviceInfo look_at(const Trace& trace, const DeviceTrace& device) {
@@ -169,6 +199,12 @@ RunFunction add_info(CLI::App& app) {
   app.add_option("--device", question->device, "only this device, as cuda:1 or 1")
       ->type_name("DEVICE")
       ->group("Options");
+  static const std::map<std::string, InfoBy> kWays{
+      {"site", InfoBy::kSite}, {"stack", InfoBy::kStack}, {"module", InfoBy::kModule}};
+  app.add_option("--by", question->by, "list holders by site, stack or module; by site without")
+      ->type_name("WHAT")
+      ->transform(CLI::CheckedTransformer(kWays, CLI::ignore_case).description(""))
+      ->group("Options");
   return [question](const Context& context) { return run(*question, context); };
 }
 
@@ -200,6 +236,7 @@ Command info_command() {
           .examples =
               "info snapshot.pickle  what is in it\n"
               "info run.hrt --top 20  more of who held memory at the peak\n"
+              "info snapshot.pickle --by stack  whole stacks, or --by module\n"
               "info snapshot.pickle --json | jq .peak_allocated  for programs",
           .add = add_info};
 }
