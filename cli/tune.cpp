@@ -8,8 +8,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/analysis/index.h"
 #include "headroom/base/bytes.h"
 #include "headroom/trace/device_name.h"
+#include "headroom/trace/settings.h"
 
 #include "cli/commands.h"
 #include "cli/suggest.h"
@@ -67,6 +69,11 @@ std::string history_name(const std::string& path,
                          bool is_alone) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   return is_alone ? name : name + " " + device_name(trace, device);
+}
+
+MadeBy maker_of(const trace::Trace& trace) {
+  if (trace::is_of_paged(trace)) return MadeBy::kPaged;
+  return trace.origin == trace::Origin::kHeadroom ? MadeBy::kNative : MadeBy::kPyTorch;
 }
 
 ExitCode run(const TuneWords& typed, const Context& context) {
@@ -127,7 +134,9 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
            .allocs = program.allocs,
            .peak_live = program.peak_live,
            .failures = program.failures,
-           .start_reserved = program.start.reserved_bytes});
+           .start_reserved = program.start.reserved_bytes,
+           .made_by = maker_of(traces[i]),
+           .recorded_reserved = analysis::TraceIndex(traces[i], *device).peaks().reserved.bytes});
       report.is_version_known = report.is_version_known && program.is_version_known;
       report.version =
           pointers.size() == 1 ? program.version : std::min(report.version, program.version);
