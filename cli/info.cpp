@@ -1,9 +1,10 @@
 #include "cli/info.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -186,6 +187,18 @@ ExitCode run(const InfoQuestion& question, const Context& context) {
   return ExitCode::kDone;
 }
 
+std::optional<InfoBy> typed_by(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  constexpr std::array kWays{std::pair{"site", InfoBy::kSite},
+                             std::pair{"stack", InfoBy::kStack},
+                             std::pair{"module", InfoBy::kModule}};
+  const std::string lower = CLI::detail::to_lower(text);
+  for (const auto& [name, way] : kWays) {
+    if (lower == name) return way;
+  }
+  throw UsageError(fmt::format("--by: '{}' is none of site, stack and module", text));
+}
+
 RunFunction add_info(CLI::App& app) {
   auto question = std::make_shared<InfoQuestion>();
   app.add_option("trace", question->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
@@ -199,13 +212,14 @@ RunFunction add_info(CLI::App& app) {
   app.add_option("--device", question->device, "only this device, as cuda:1 or 1")
       ->type_name("DEVICE")
       ->group("Options");
-  static const std::map<std::string, InfoBy> kWays{
-      {"site", InfoBy::kSite}, {"stack", InfoBy::kStack}, {"module", InfoBy::kModule}};
-  app.add_option("--by", question->by, "list holders by site, stack or module; by site without")
+  auto by = std::make_shared<std::string>();
+  app.add_option("--by", *by, "list holders by site, stack or module; by site without")
       ->type_name("WHAT")
-      ->transform(CLI::CheckedTransformer(kWays, CLI::ignore_case).description(""))
       ->group("Options");
-  return [question](const Context& context) { return run(*question, context); };
+  return [question, by](const Context& context) {
+    question->by = typed_by(*by);
+    return run(*question, context);
+  };
 }
 
 }  // namespace

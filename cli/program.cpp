@@ -172,6 +172,17 @@ void refuse_old_spelling(const CLI::App& app, const std::vector<std::string>& ar
   }
 }
 
+// `--limit "$LIMIT"` with nothing in it is a mistake, not the same as no --limit.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options({})) {
+    const bool has_empty =
+        std::ranges::any_of(option->results(), [](const std::string& one) { return one.empty(); });
+    if (!has_empty || option->get_lnames().empty()) continue;
+    throw UsageError(fmt::format("--{}: its value is empty; give one, or leave the option out",
+                                 option->get_lnames().front()));
+  }
+}
+
 // `--card list` asks for the cards, whatever command it stands behind, with a file or without.
 bool wants_cards(const CLI::App& app) {
   const CLI::Option* card = app.get_option_no_throw("--card");
@@ -239,6 +250,7 @@ ExitCode run(std::vector<std::string> arguments, const std::string& called) {
     context.print(command_help(*command, app, context));
     return ExitCode::kDone;
   }
+  refuse_empty_values(app);
   if (wants_cards(app)) {
     context.print(cards_text(context));
     return ExitCode::kDone;

@@ -92,12 +92,12 @@ void check_record_name(const std::string& path) {
   if (path.empty() || (target && target->format == trace::Format::kHrt && !target->is_packed)) {
     return;
   }
-  const std::string base = without_endings(path);
+  const std::string base = std::filesystem::path(path).replace_extension().string();
   throw UsageError(
       fmt::format("--record: '{}' would not be what its name says: a run is written as .hrt; name "
                   "it {}.hrt, then 'convert' makes .pickle, .csv and others of it",
                   path,
-                  std::filesystem::path(base).replace_extension().string()));
+                  base.ends_with('/') ? base + "run" : without_endings(base)));
 }
 
 std::unique_ptr<trace::History> start_recording(const TrainWords& typed,

@@ -143,31 +143,35 @@ def documents(root):
     return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
+def named_complaints(binary, folder, root, path, lines):
+    for at, line in enumerate(lines):
+        match = NAMED.match(line)
+        problem = check_named(binary, folder, match.group(1)) if match else ""
+        if problem:
+            yield f"{path.relative_to(root)}:{at + 1}: {problem}"
+
+
 def check(binary, root, update):
+    """What is stale, and how many examples were run."""
+    texts = {path: path.read_text(encoding="utf-8").split("\n") for path in documents(root)}
+    examples = [one for path, lines in texts.items() for one in examples_of(path, lines)
+                if not one.depends_on_machine]
     complaints = []
-    count = 0
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(2) as pool:
         folder = pathlib.Path(name)
         prepare(folder, root)
-        for path in documents(root):
-            lines = path.read_text(encoding="utf-8").split("\n")
-            examples = [one for one in examples_of(path, lines) if not one.depends_on_machine]
-            count += len(examples)
-            answers = list(pool.map(lambda one: check_example(binary, folder, one), examples))
-            for one, (problem, _) in zip(examples, answers):
-                if problem:
-                    complaints.append(f"{path.relative_to(root)}:{one.line}: $ headroom "
-                                      f"{one.command}\n{problem}")
-            if update:
-                for one, (_, right) in reversed(list(zip(examples, answers))):
-                    lines[one.first:one.last] = [(INDENT + text).rstrip() for text in right]
-                path.write_text("\n".join(lines), encoding="utf-8")
-            for at, line in enumerate(lines):
-                match = NAMED.match(line)
-                problem = check_named(binary, folder, match.group(1)) if match else ""
-                if problem:
-                    complaints.append(f"{path.relative_to(root)}:{at + 1}: {problem}")
-    return complaints, count
+        answers = list(pool.map(lambda one: check_example(binary, folder, one), examples))
+        for path, lines in texts.items():
+            complaints += named_complaints(binary, folder, root, path, lines)
+    for one, (problem, right) in reversed(list(zip(examples, answers))):
+        if not problem:
+            continue
+        complaints.insert(0, f"{one.path.relative_to(root)}:{one.line}: $ headroom {one.command}\n"
+                             f"{problem}")
+        texts[one.path][one.first:one.last] = [(INDENT + text).rstrip() for text in right]
+        if update:
+            one.path.write_text("\n".join(texts[one.path]), encoding="utf-8")
+    return complaints, len(examples)
 
 
 def main():

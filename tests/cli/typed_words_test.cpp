@@ -131,7 +131,7 @@ TEST(TypedPyTorch, IsSpelledTheSameEverywhere) {
 }
 
 TEST(TypedBy, SaysWhatThereIs) {
-  expect_refused({"info", kSample, "--by", "nonsense"}, "site");
+  expect_refused({"info", kSample, "--by", "nonsense"}, "'nonsense' is none of site, stack and");
   EXPECT_THAT(typed({"info", kSample}).out, HasSubstr("linear.py:134 forward"));
   EXPECT_THAT(typed({"info", kSample, "--by", "stack"}).out,
               HasSubstr("workloads.py:162 <module>"));
@@ -139,6 +139,16 @@ TEST(TypedBy, SaysWhatThereIs) {
   const std::string without = HEADROOM_SAMPLES "/gpt2_varlen.pickle.zst";
   EXPECT_THAT(typed({"info", without, "--by", "site"}).out, HasSubstr("no stacks were recorded"));
   EXPECT_THAT(typed({"info", without}).out, Not(HasSubstr("no stacks were recorded")));
+}
+
+TEST(TypedWords, ThatAreEmptyAreRefused) {
+  for (const char* option : {"--limit", "--card", "--pytorch"}) {
+    for (const char* command : {"replay", "tune", "doctor"}) {
+      expect_refused({command, kSample, option, ""}, "its value is empty");
+    }
+  }
+  expect_refused({"info", kSample, "--by", ""}, "--by: its value is empty");
+  expect_refused({"train", "mlp", "--record", ""}, "--record: its value is empty");
 }
 
 TEST(TypedRecord, IsRefusedWhereTheFileWouldBeSomethingElse) {
