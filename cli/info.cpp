@@ -83,11 +83,14 @@ std::vector<std::string> short_stack_text(const Trace& trace,
 
 std::vector<HolderInfo> holders(const TraceIndex& index,
                                 std::span<const std::uint32_t> blocks,
-                                GroupBy by) {
+                                GroupBy by,
+                                std::size_t top) {
   std::vector<HolderInfo> out;
   for (analysis::Group& group : group_blocks(index, blocks, by)) {
-    std::vector<std::string> stack = stack_text(index.trace(), group.stack);
-    out.push_back({std::move(group), std::move(stack)});
+    HolderInfo& one = out.emplace_back();
+    one.group = std::move(group);
+    // There may be as many stacks as blocks; text is for those that are shown.
+    if (out.size() <= top) one.stack = stack_text(index.trace(), one.group.stack);
   }
   return out;
 }
@@ -95,15 +98,17 @@ std::vector<HolderInfo> holders(const TraceIndex& index,
 // Who allocated it, by what a stack says.
 void look_at_stacks(const TraceIndex& index,
                     std::span<const std::uint32_t> blocks,
+                    std::size_t top,
                     DeviceInfo& info) {
   const analysis::Frames frames(index.trace());
-  info.sites = holders(index, blocks, GroupBy::kSite);
+  info.sites = holders(index, blocks, GroupBy::kSite, top);
   info.site_tree = site_tree(index, blocks);
-  info.stacks = holders(index, blocks, GroupBy::kStack);
-  for (HolderInfo& one : info.stacks) {
+  info.stacks = holders(index, blocks, GroupBy::kStack, top);
+  for (std::size_t i = 0; i < std::min(top, info.stacks.size()); ++i) {
+    HolderInfo& one = info.stacks[i];
     one.short_stack = short_stack_text(index.trace(), frames, one.group.stack);
   }
-  info.modules = holders(index, blocks, GroupBy::kModule);
+  info.modules = holders(index, blocks, GroupBy::kModule, top);
 }
 
 // Nothing where all that is known is that nothing is known.
@@ -114,20 +119,20 @@ std::vector<HolderInfo> known_holders(std::vector<HolderInfo> all, std::string_v
   return all;
 }
 
-void look_at_peak(const TraceIndex& index, DeviceInfo& info) {
+void look_at_peak(const TraceIndex& index, std::size_t top, DeviceInfo& info) {
   const auto blocks = index.allocated_at(index.peaks().allocated.position);
   info.blocks_at_peak = blocks.size();
   info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
     return !index.trace().stacks.frame_ids(block.stack).empty();
   });
-  if (info.has_stacks) look_at_stacks(index, blocks, info);
-  info.by_size = holders(index, blocks, GroupBy::kSize);
-  info.categories = known_holders(holders(index, blocks, GroupBy::kCategory), "unknown");
-  info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation), "(none)");
+  if (info.has_stacks) look_at_stacks(index, blocks, top, info);
+  info.by_size = holders(index, blocks, GroupBy::kSize, top);
+  info.categories = known_holders(holders(index, blocks, GroupBy::kCategory, top), "unknown");
+  info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation, top), "(none)");
   if (!info.annotations.empty()) info.modules = info.annotations;
 }
 
-DeviceInfo look_at(const Trace& trace, const DeviceTrace& device) {
+DeviceInfo look_at(const Trace& trace, const DeviceTrace& device, std::size_t top) {
   const TraceIndex index(trace, device);
   DeviceInfo info;
   info.name = device_name(trace, device);
@@ -156,7 +161,7 @@ DeviceInfo look_at(const Trace& trace, const DeviceTrace& device) {
   info.lifetimes = lifetime_histogram(index);
   info.anomalies = index.anomalies();
   walk(index, info);
-  look_at_peak(index, info);
+  look_at_peak(index, top, info);
   return info;
 }
 
@@ -236,7 +241,7 @@ InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question)
   const UsedDevices used(file.trace);
   for (const DeviceTrace* device : used.all()) {
     if (question.device && !is_called(*device, *question.device, file.trace)) continue;
-    report.devices.push_back(look_at(file.trace, *device));
+    report.devices.push_back(look_at(file.trace, *device, question.top));
     report.has_stacks = report.has_stacks || report.devices.back().has_stacks;
   }
   if (question.device && report.devices.empty()) complain_of_device(file.trace, used, question);

@@ -27,7 +27,8 @@ struct PeakInfo {
 // Blocks that share something, and how their allocation is reached.
 struct HolderInfo {
   analysis::Group group{};
-  std::vector<std::string> stack{};        // of the largest block, innermost frame first
+  // Both for the first `top` only. Of the largest block, innermost frame first.
+  std::vector<std::string> stack{};
   std::vector<std::string> short_stack{};  // without wrappers and with short names
 };
 

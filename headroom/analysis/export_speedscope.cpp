@@ -42,6 +42,7 @@ std::vector<Sample> samples_at(const TraceIndex& index, std::uint32_t position) 
     sums[{block.stack, details.user_metadata.value_or(0)}] += block.block_bytes;
   }
   std::vector<Sample> samples;
+  samples.reserve(sums.size());
   for (const auto& [key, bytes] : sums) samples.push_back({key.first, key.second, bytes});
   std::ranges::stable_sort(samples, std::ranges::greater{}, &Sample::bytes);
   return samples;

@@ -94,8 +94,8 @@ bool is_cpp_wrapper(std::string_view file, std::string_view function) {
 // The last `count` parts of a path.
 std::string_view last_parts(std::string_view path, std::size_t count) {
   std::size_t at = path.size();
-  for (std::size_t i = 0; i < count && at > 0 && at != std::string_view::npos; ++i) {
-    at = path.find_last_of("/\\", at - 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    at = at == 0 ? std::string_view::npos : path.find_last_of("/\\", at - 1);
     if (at == std::string_view::npos) return path;
   }
   return path.substr(at + 1);
@@ -303,13 +303,13 @@ std::string Frames::place(FrameId frame) const {
 
 std::string Frames::name(FrameId frame) const {
   const std::string_view function = trace_.strings[trace_.stacks.frame(frame).name];
-  const std::string where = place(frame);
+  std::string where = place(frame);
   if (is_unknown(file(frame)) || is_unknown(function)) return where;
   return fmt::format("{} {}", where, short_function(function));
 }
 
 std::string Frames::module(FrameId frame) const {
-  const std::string function = short_function(trace_.strings[trace_.stacks.frame(frame).name]);
+  std::string function = short_function(trace_.strings[trace_.stacks.frame(frame).name]);
   const std::string_view path = file(frame);
   if (is_unknown(path)) return function;
   const std::size_t dot = function.find_last_of('.');

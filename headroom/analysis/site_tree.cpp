@@ -21,29 +21,20 @@ struct Sum {
   }
 };
 
-// Every frame under a site as a node of its own, before anything is folded.
-struct Branch {
-  FrameId frame = kNoSite;
+// A stack on the way from its site inwards: its frames before `left` are still to come.
+struct Walk {
+  StackId stack = 0;
   Sum sum{};
-  std::map<FrameId, std::size_t> children{};
+  std::size_t left = 0;
+  FrameId last = kNoSite;
 };
 
-// The frames of a stack from its site inwards, outermost first, without wrappers. A frame that
-// calls itself is there once.
-std::vector<FrameId> path_under(const Trace& trace, const Frames& frames, StackId stack) {
-  std::vector<FrameId> path;
-  for (const FrameId id : trace.stacks.frame_ids(stack)) {
-    const FrameKind kind = frames.kind(id);
-    if (kind == FrameKind::kUser) {
-      std::ranges::reverse(path);
-      return path;
-    }
-    if (kind != FrameKind::kLibrary) continue;
-    const FrameId shown = frames.shown(id);
-    if (path.empty() || path.back() != shown) path.push_back(shown);
-  }
-  return {};  // nobody's line: its site is the innermost frame
-}
+// Part of the walks of a node: those that go on through one frame.
+struct Part {
+  FrameId frame = kNoSite;
+  Sum sum{};
+  std::vector<Walk> walks{};
+};
 
 class Tree {
  public:
@@ -56,9 +47,9 @@ class Tree {
     }
     for (const auto& [stack, sum] : by_stack) {
       all_.add(sum);
-      Root& root = roots_[sites_.of(stack)];
+      Part& root = roots_[sites_.of(stack)];
       root.sum.add(sum);
-      root.stacks.emplace_back(stack, sum);
+      root.walks.push_back({.stack = stack, .sum = sum});
     }
   }
 
@@ -66,96 +57,111 @@ class Tree {
     const double least = std::ceil(static_cast<double>(all_.bytes) * options.least_share);
     least_bytes_ = std::max<std::uint64_t>(static_cast<std::uint64_t>(least), 1);
     std::vector<SiteNode> out;
-    for (const auto& [site, root] : roots_) out.push_back(node_of_root(site, root));
+    for (auto& [site, root] : roots_) {
+      root.frame = site;
+      // A site too small to be split is not looked into, which keeps long recordings quick.
+      if (root.sum.bytes < least_bytes_) root.walks.clear();
+      for (Walk& walk : root.walks) walk.left = user_frame(walk.stack);
+      out.push_back(folded(std::move(root), true));
+    }
     sort(out);
     return out;
   }
 
  private:
-  struct Root {
-    Sum sum{};
-    std::vector<std::pair<StackId, Sum>> stacks{};
-  };
-
   static void sort(std::vector<SiteNode>& nodes) {
     std::ranges::sort(nodes, [](const SiteNode& a, const SiteNode& b) {
       return a.bytes != b.bytes ? a.bytes > b.bytes : a.label < b.label;
     });
   }
 
-  SiteNode node_of_root(SiteId site, const Root& root) {
-    branches_.assign(1, {.frame = site, .sum = root.sum});
-    // A site too small to be split is not looked into, which keeps long recordings quick.
-    if (root.sum.bytes >= least_bytes_) {
-      for (const auto& [stack, sum] : root.stacks) grow(stack, sum);
-    }
-    return folded(0);
+  // How many frames are inside the user's innermost one; 0 where it is nobody's line, whose site is
+  // the innermost frame that says something.
+  [[nodiscard]] std::size_t user_frame(StackId stack) const {
+    const auto frames = trace_.stacks.frame_ids(stack);
+    const auto found = std::ranges::find_if(
+        frames, [&](FrameId id) { return sites_.frames().kind(id) == FrameKind::kUser; });
+    return found == frames.end() ? 0 : static_cast<std::size_t>(found - frames.begin());
   }
 
-  void grow(StackId stack, const Sum& sum) {
-    std::size_t at = 0;
-    for (const FrameId frame : path_under(trace_, sites_.frames(), stack)) {
-      const auto [child, is_new] = branches_[at].children.try_emplace(frame, branches_.size());
-      at = child->second;
-      if (is_new) branches_.push_back({.frame = frame});
-      branches_[at].sum.add(sum);
+  // The next frame inwards that is no wrapper; one that calls itself is there once. kNoSite at the
+  // end.
+  FrameId step(Walk& walk) const {
+    const auto frames = trace_.stacks.frame_ids(walk.stack);
+    while (walk.left > 0) {
+      const FrameId id = frames[--walk.left];
+      if (sites_.frames().kind(id) != FrameKind::kLibrary) continue;
+      const FrameId shown = sites_.frames().shown(id);
+      if (shown == walk.last) continue;
+      return walk.last = shown;
     }
+    return kNoSite;
   }
 
-  // The node of a branch, with what follows it and is not split.
-  SiteNode folded(std::size_t at) {
-    SiteNode node{.bytes = branches_[at].sum.bytes, .blocks = branches_[at].sum.blocks};
-    const std::size_t first = at;
-    std::vector<std::size_t> parts = large_parts(at);
-    add_frame(at, node);
-    while (parts.size() == 1 && !has_rest(at, parts[0])) {
-      at = parts[0];
-      parts = large_parts(at);
-      add_frame(at, node);
+  // The node of a part, with the frames that follow it and split nothing.
+  SiteNode folded(Part part, bool is_root) {
+    SiteNode node{.bytes = part.sum.bytes, .blocks = part.sum.blocks};
+    const FrameId first = part.frame;
+    add_frame(first, node);
+    std::vector<Part> parts = large_parts(part.walks);
+    while (parts.size() == 1 && part.sum.bytes - parts[0].sum.bytes < least_bytes_) {
+      part = std::move(parts[0]);
+      add_frame(part.frame, node);
+      parts = large_parts(part.walks);
     }
-    node.label = label_of(first, at);
-    for (const std::size_t part : parts) node.children.push_back(folded(part));
+    node.label = label_of(first, part.frame, is_root);
+    for (Part& one : parts) node.children.push_back(folded(std::move(one), false));
     sort(node.children);
     return node;
   }
 
-  [[nodiscard]] bool has_rest(std::size_t branch, std::size_t part) const {
-    return branches_[branch].sum.bytes - branches_[part].sum.bytes >= least_bytes_;
+  // Takes every walk a frame further in, and keeps those that go together in parts worth showing.
+  std::vector<Part> large_parts(std::vector<Walk>& walks) const {
+    std::unordered_map<FrameId, Sum> sums;
+    for (Walk& walk : walks) {
+      const FrameId next = step(walk);
+      if (next == kNoSite) walk.last = kNoSite;
+      sums[next].add(walk.sum);
+    }
+    std::map<FrameId, Part> parts;  // in order, so that equal recordings give equal trees
+    for (const auto& [frame, sum] : sums) {
+      if (frame != kNoSite && sum.bytes >= least_bytes_) {
+        parts[frame] = {.frame = frame, .sum = sum};
+      }
+    }
+    for (const Walk& walk : walks) {
+      const auto found = parts.find(walk.last);
+      if (found != parts.end()) found->second.walks.push_back(walk);
+    }
+    walks.clear();
+    std::vector<Part> out;
+    out.reserve(parts.size());
+    for (auto& [frame, part] : parts) out.push_back(std::move(part));
+    return out;
   }
 
   // A root is the user's line and shown whole; of a chain under it the last function says most.
-  [[nodiscard]] std::string label_of(std::size_t first, std::size_t last) const {
-    const FrameId from = branches_[first].frame;
-    if (first == last) return sites_.name(from);
-    const std::string start = first == 0 ? sites_.name(from) : sites_.frames().place(from);
-    const std::string place = sites_.frames().place(from);
+  [[nodiscard]] std::string label_of(FrameId first, FrameId last, bool is_root) const {
+    if (first == last) return sites_.name(first);
+    const std::string place = sites_.frames().place(first);
     const std::string file = place.substr(0, place.find_last_of(':') + 1);
-    std::string end = sites_.name(branches_[last].frame);
+    std::string end = sites_.name(last);
     // The same file again is only another line of it.
     if (!file.empty() && end.starts_with(file)) end.erase(0, file.size() - 1);
-    return start + " > " + end;
+    return (is_root ? sites_.name(first) : place) + " > " + end;
   }
 
-  void add_frame(std::size_t branch, SiteNode& node) const {
-    if (branches_[branch].frame == kNoSite) return;
-    const Frame& frame = trace_.stacks.frame(branches_[branch].frame);
+  void add_frame(FrameId id, SiteNode& node) const {
+    if (id == kNoSite) return;
+    const Frame& frame = trace_.stacks.frame(id);
     node.frames.push_back(fmt::format(
         "{}:{} {}", trace_.strings[frame.file], frame.line, trace_.strings[frame.name]));
-  }
-
-  [[nodiscard]] std::vector<std::size_t> large_parts(std::size_t at) const {
-    std::vector<std::size_t> parts;
-    for (const auto& [frame, child] : branches_[at].children) {
-      if (branches_[child].sum.bytes >= least_bytes_) parts.push_back(child);
-    }
-    return parts;
   }
 
   const Trace& trace_;
   Sites sites_;
   Sum all_{};
-  std::map<SiteId, Root> roots_;
-  std::vector<Branch> branches_;
+  std::map<SiteId, Part> roots_;
   std::uint64_t least_bytes_ = 1;
 };
 

@@ -89,6 +89,19 @@ TEST(Frames, WithTheSameFileNameGetTheFoldersThatTellThemApart) {
   EXPECT_EQ(frames.module(gpt2), "gpt2/modeling.py forward");
 }
 
+TEST(Frames, MayHaveNoNameAtAll) {
+  NamedFrames made;
+  const FrameId nothing = made.add("", "");
+  const FrameId function = made.add("", "f");
+  const FrameId root = made.add("/", "");
+  const FrameId other_root = made.add("\\", "g");
+  const Frames frames(made.trace);
+  EXPECT_EQ(frames.name(nothing), "");
+  EXPECT_EQ(frames.name(function), "f");
+  EXPECT_EQ(frames.kind(nothing), FrameKind::kUnnamed);
+  EXPECT_FALSE(frames.module(root).empty() && frames.name(other_root).empty());
+}
+
 TEST(Frames, WithAClassInTheirNameAreCalledByIt) {
   NamedFrames made;
   const FrameId mlp = made.add(std::string(kPackages) + "gpt2.py", "GPT2MLP.forward");
