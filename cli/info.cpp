@@ -1,8 +1,10 @@
 #include "cli/info.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -65,15 +67,48 @@ std::vector<std::string> stack_text(const Trace& trace, trace::StackId stack) {
   return out;
 }
 
-std::vector<HolderInfo> holders(const TraceIndex& index,
-                                std::span<const std::uint32_t> blocks,
-                                GroupBy by) {
-  std::vector<HolderInfo> out;
-  for (analysis::Group& group : group_blocks(index, blocks, by)) {
-    std::vector<std::string> stack = stack_text(index.trace(), group.stack);
-    out.push_back({std::move(group), std::move(stack)});
+// What tells something of a stack, innermost first; a frame that calls itself is there once.
+std::vector<std::string> short_stack_text(const Trace& trace,
+                                          const analysis::Frames& frames,
+                                          trace::StackId stack) {
+  std::vector<std::string> out;
+  for (const analysis::FrameId id : trace.stacks.frame_ids(stack)) {
+    const analysis::FrameKind kind = frames.kind(id);
+    if (kind != analysis::FrameKind::kUser && kind != analysis::FrameKind::kLibrary) continue;
+    std::string name = frames.name(id);
+    if (out.empty() || out.back() != name) out.push_back(std::move(name));
   }
   return out;
+}
+
+std::vector<HolderInfo> holders(const TraceIndex& index,
+                                std::span<const std::uint32_t> blocks,
+                                GroupBy by,
+                                std::size_t top) {
+  std::vector<HolderInfo> out;
+  for (analysis::Group& group : group_blocks(index, blocks, by)) {
+    HolderInfo& one = out.emplace_back();
+    one.group = std::move(group);
+    // There may be as many stacks as blocks; text is for those that are shown.
+    if (out.size() <= top) one.stack = stack_text(index.trace(), one.group.stack);
+  }
+  return out;
+}
+
+// Who allocated it, by what a stack says.
+void look_at_stacks(const TraceIndex& index,
+                    std::span<const std::uint32_t> blocks,
+                    std::size_t top,
+                    DeviceInfo& info) {
+  const analysis::Frames frames(index.trace());
+  info.sites = holders(index, blocks, GroupBy::kSite, top);
+  info.site_tree = site_tree(index, blocks);
+  info.stacks = holders(index, blocks, GroupBy::kStack, top);
+  for (std::size_t i = 0; i < std::min(top, info.stacks.size()); ++i) {
+    HolderInfo& one = info.stacks[i];
+    one.short_stack = short_stack_text(index.trace(), frames, one.group.stack);
+  }
+  info.modules = holders(index, blocks, GroupBy::kModule, top);
 }
 
 // Nothing where all that is known is that nothing is known.
@@ -84,19 +119,20 @@ std::vector<HolderInfo> known_holders(std::vector<HolderInfo> all, std::string_v
   return all;
 }
 
-void look_at_peak(const TraceIndex& index, DeviceInfo& info) {
+void look_at_peak(const TraceIndex& index, std::size_t top, DeviceInfo& info) {
   const auto blocks = index.allocated_at(index.peaks().allocated.position);
   info.blocks_at_peak = blocks.size();
   info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
     return !index.trace().stacks.frame_ids(block.stack).empty();
   });
-  if (info.has_stacks) info.sites = holders(index, blocks, GroupBy::kSite);
-  info.by_size = holders(index, blocks, GroupBy::kSize);
-  info.categories = known_holders(holders(index, blocks, GroupBy::kCategory), "unknown");
-  info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation), "(none)");
+  if (info.has_stacks) look_at_stacks(index, blocks, top, info);
+  info.by_size = holders(index, blocks, GroupBy::kSize, top);
+  info.categories = known_holders(holders(index, blocks, GroupBy::kCategory, top), "unknown");
+  info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation, top), "(none)");
+  if (!info.annotations.empty()) info.modules = info.annotations;
 }
 
-DeviceInfo look_at(const Trace& trace, const DeviceTrace& device) {
+DeviceInfo look_at(const Trace& trace, const DeviceTrace& device, std::size_t top) {
   const TraceIndex index(trace, device);
   DeviceInfo info;
   info.name = device_name(trace, device);
@@ -125,7 +161,7 @@ DeviceInfo look_at(const Trace& trace, const DeviceTrace& device) {
   info.lifetimes = lifetime_histogram(index);
   info.anomalies = index.anomalies();
   walk(index, info);
-  look_at_peak(index, info);
+  look_at_peak(index, top, info);
   return info;
 }
 
@@ -156,6 +192,18 @@ ExitCode run(const InfoQuestion& question, const Context& context) {
   return ExitCode::kDone;
 }
 
+std::optional<InfoBy> typed_by(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  constexpr std::array kWays{std::pair{"site", InfoBy::kSite},
+                             std::pair{"stack", InfoBy::kStack},
+                             std::pair{"module", InfoBy::kModule}};
+  const std::string lower = CLI::detail::to_lower(text);
+  for (const auto& [name, way] : kWays) {
+    if (lower == name) return way;
+  }
+  throw UsageError(fmt::format("--by: '{}' is none of site, stack and module", text));
+}
+
 RunFunction add_info(CLI::App& app) {
   auto question = std::make_shared<InfoQuestion>();
   app.add_option("trace", question->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
@@ -169,7 +217,14 @@ RunFunction add_info(CLI::App& app) {
   app.add_option("--device", question->device, "only this device, as cuda:1 or 1")
       ->type_name("DEVICE")
       ->group("Options");
-  return [question](const Context& context) { return run(*question, context); };
+  auto by = std::make_shared<std::string>();
+  app.add_option("--by", *by, "list holders by site, stack or module; by site without")
+      ->type_name("WHAT")
+      ->group("Options");
+  return [question, by](const Context& context) {
+    question->by = typed_by(*by);
+    return run(*question, context);
+  };
 }
 
 }  // namespace
@@ -186,7 +241,7 @@ InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question)
   const UsedDevices used(file.trace);
   for (const DeviceTrace* device : used.all()) {
     if (question.device && !is_called(*device, *question.device, file.trace)) continue;
-    report.devices.push_back(look_at(file.trace, *device));
+    report.devices.push_back(look_at(file.trace, *device, question.top));
     report.has_stacks = report.has_stacks || report.devices.back().has_stacks;
   }
   if (question.device && report.devices.empty()) complain_of_device(file.trace, used, question);
@@ -200,6 +255,7 @@ Command info_command() {
           .examples =
               "info snapshot.pickle  what is in it\n"
               "info run.hrt --top 20  more of who held memory at the peak\n"
+              "info snapshot.pickle --by stack  whole stacks, or --by module\n"
               "info snapshot.pickle --json | jq .peak_allocated  for programs",
           .add = add_info};
 }

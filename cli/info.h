@@ -10,6 +10,7 @@
 #include "headroom/analysis/groups.h"
 #include "headroom/analysis/histograms.h"
 #include "headroom/analysis/index.h"
+#include "headroom/analysis/site_tree.h"
 #include "headroom/trace/file.h"
 
 #include "cli/command.h"
@@ -26,7 +27,9 @@ struct PeakInfo {
 // Blocks that share something, and how their allocation is reached.
 struct HolderInfo {
   analysis::Group group{};
-  std::vector<std::string> stack{};  // of the largest block, innermost frame first
+  // Both for the first `top` only. Of the largest block, innermost frame first.
+  std::vector<std::string> stack{};
+  std::vector<std::string> short_stack{};  // without wrappers and with short names
 };
 
 struct DeviceInfo {
@@ -70,7 +73,10 @@ struct DeviceInfo {
   // What was allocated when allocated was highest, the largest first, all of it.
   bool has_stacks = false;
   std::uint64_t blocks_at_peak = 0;
-  std::vector<HolderInfo> sites{};  // empty without stacks
+  std::vector<HolderInfo> sites{};              // empty without stacks
+  std::vector<analysis::SiteNode> site_tree{};  // the same, split by the frames below
+  std::vector<HolderInfo> stacks{};             // the same, by whole stacks
+  std::vector<HolderInfo> modules{};            // by annotation where there are any, else by stack
   std::vector<HolderInfo> by_size{};
   std::vector<HolderInfo> categories{};   // empty where none is known
   std::vector<HolderInfo> annotations{};  // the same
@@ -91,10 +97,14 @@ struct InfoReport {
   std::vector<DeviceInfo> devices{};  // that have events or segments
 };
 
+// What holders are listed by; unset is by site where there are stacks.
+enum class InfoBy : std::uint8_t { kSite, kStack, kModule };
+
 struct InfoQuestion {
   std::string path{};
   std::size_t top = 8;                  // holders to list
   std::optional<std::string> device{};  // only this one, by name or number
+  std::optional<InfoBy> by{};
 };
 
 // Throws UsageError for a device that the recording does not have.

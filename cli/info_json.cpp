@@ -1,5 +1,6 @@
 // `headroom info --json`: docs/format/info.schema.json says what each field means.
 #include <algorithm>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
@@ -55,6 +56,19 @@ Json holders_json(const std::vector<HolderInfo>& holders, std::size_t top, const
   return json;
 }
 
+// The first `top`, with all that is under them.
+Json tree_json(std::span<const analysis::SiteNode> nodes, std::size_t top) {
+  Json json = Json::array();
+  for (const analysis::SiteNode& node : nodes.first(std::min(top, nodes.size()))) {
+    json.push_back({{"site", node.label},
+                    {"bytes", node.bytes},
+                    {"blocks", node.blocks},
+                    {"frames", node.frames},
+                    {"children", tree_json(node.children, node.children.size())}});
+  }
+  return json;
+}
+
 Json device_json(const DeviceInfo& info, std::size_t top) {
   Json json;
   json["name"] = info.name;
@@ -85,6 +99,9 @@ Json device_json(const DeviceInfo& info, std::size_t top) {
   json["reserved_at_peak"] = info.reserved_at_peak;
   json["blocks_at_peak"] = info.blocks_at_peak;
   json["sites"] = holders_json(info.sites, top, "site");
+  json["site_tree"] = tree_json(info.site_tree, top);
+  json["stacks"] = holders_json(info.stacks, top, "site");
+  json["modules"] = holders_json(info.modules, top, "module");
   json["sizes_at_peak"] = holders_json(info.by_size, top, "size");
   json["categories"] = holders_json(info.categories, top, "category");
   json["annotations"] = holders_json(info.annotations, top, "annotation");

@@ -15,6 +15,7 @@
 
 #include "cli/info.h"
 #include "cli/layout.h"
+#include "cli/site_tree_view.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -29,13 +30,6 @@ constexpr int kBarWidth = 20;
 
 std::string duration(std::int64_t us) {
   return report::format_duration_ns(static_cast<double>(us) * 1e3);
-}
-
-std::string share(std::uint64_t part, std::uint64_t whole) {
-  if (whole == 0) return "";
-  const double percent = 100 * static_cast<double>(part) / static_cast<double>(whole);
-  if (percent > 0 && percent < 0.95) return "<1 %";
-  return fmt::format("{:.0f} %", percent);
 }
 
 std::string note_text(const std::string& text, const Terminal& terminal) {
@@ -209,19 +203,48 @@ std::string holders_text(std::string_view title,
   return heading(title, terminal) + table.render(terminal, kIndent);
 }
 
-std::string at_peak_text(const DeviceInfo& info, std::size_t top, const Terminal& terminal) {
+// What `--by` asks for; without it the sites, or the sizes where there are no stacks.
+std::string by_text(const std::string& when,
+                    const DeviceInfo& info,
+                    const InfoQuestion& question,
+                    const Terminal& terminal) {
+  const std::uint64_t whole = info.peak_allocated.bytes;
+  const bool wants_modules = question.by == InfoBy::kModule;
+  if (wants_modules && !info.modules.empty()) {
+    return holders_text(
+        when + ", by module", "module", info.modules, question.top, whole, terminal);
+  }
+  if (!info.has_stacks) {
+    std::string out;
+    if (question.by) {
+      out = "\n" + note_text(std::string("no stacks were recorded") +
+                                 (wants_modules ? ", and no annotations" : "") +
+                                 ": here are the sizes; _record_memory_history(stacks='python') "
+                                 "keeps them",
+                             terminal);
+    }
+    return out +
+           holders_text(when + ", by size", "each", info.by_size, question.top, whole, terminal);
+  }
+  if (question.by == InfoBy::kStack) {
+    const std::string text = draw_stacks(info.stacks, question.top, whole, terminal);
+    return text.empty() ? "" : heading(when + ", by stack", terminal) + text;
+  }
+  const std::string text = draw_site_tree(info.site_tree, question.top, whole, terminal);
+  return text.empty() ? "" : heading(when + ", by site", terminal) + text;
+}
+
+std::string at_peak_text(const DeviceInfo& info,
+                         const InfoQuestion& question,
+                         const Terminal& terminal) {
+  const std::size_t top = question.top;
   const std::uint64_t whole = info.peak_allocated.bytes;
   const std::string when = info.events == 0 ? "allocated" : "allocated at the peak";
   std::string out;
   out += holders_text(when + ", by category", "category", info.categories, top, whole, terminal);
   out +=
       holders_text(when + ", by annotation", "annotation", info.annotations, top, whole, terminal);
-  if (info.has_stacks) {
-    out += holders_text(when + ", by site", "site", info.sites, top, whole, terminal);
-  } else {
-    out += holders_text(when + ", by size", "each", info.by_size, top, whole, terminal);
-  }
-  return out;
+  return out + by_text(when, info, question, terminal);
 }
 
 // --- Histograms
@@ -384,7 +407,7 @@ std::string draw_info(const InfoReport& report,
   }
   out += device_text(*info, terminal) + oddities_text(*info, terminal);
   out += curve_text(*info, terminal) + peaks_text(*info, terminal);
-  out += at_peak_text(*info, question.top, terminal);
+  out += at_peak_text(*info, question, terminal);
   out += sizes_text(*info, terminal) + lifetimes_text(*info, terminal);
   if (report.devices.size() > 1) {
     out += "\nThis is the fullest device; --device NAME shows another.\n";

@@ -31,4 +31,12 @@ inline constexpr int kIndent = 2;
   return report::wrapped(text, kIndent, terminal.width);
 }
 
+// `87 %`, `<1 %`; nothing of nothing.
+[[nodiscard]] inline std::string share(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return "";
+  const double percent = 100 * static_cast<double>(part) / static_cast<double>(whole);
+  if (percent > 0 && percent < 0.95) return "<1 %";
+  return fmt::format("{:.0f} %", percent);
+}
+
 }  // namespace headroom::cli

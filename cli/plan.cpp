@@ -39,7 +39,7 @@ std::vector<CardPlan> plan_cards(const PlanWords& typed,
                                  train::PlanOptions options) {
   std::vector<CardPlan> out;
   options.has_formulas = false;
-  for (const NamedCard& card : named_cards(typed.step)) {
+  for (const TypedCard& card : named_cards(typed.step)) {
     options.limit_bytes = card.size_bytes;
     const train::Plan plan =
         typed.fits ? train::fit(config, options).plan : train::plan(config, options);

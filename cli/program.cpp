@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/suggest.h"
+#include "cli/typed_words.h"
 
 namespace headroom::cli {
 namespace {
@@ -71,10 +72,7 @@ void add_globals(CLI::App& app, Globals& globals) {
       ->group(kGroup);
   app.add_flag("-v,--verbose", globals.verbosity, "say more; may be repeated")->group(kGroup);
   app.add_flag("-h,--help", globals.wants_help, "this text")->group(kGroup);
-  // A command may have a --version of its own: the release of PyTorch that it is asked about.
-  if (app.get_option_no_throw("--version") == nullptr) {
-    app.add_flag("--version", globals.wants_version, "the version")->group(kGroup);
-  }
+  app.add_flag("--version", globals.wants_version, "the version")->group(kGroup);
 }
 
 Context make_context(const Globals& globals, std::string called) {
@@ -157,6 +155,40 @@ std::string usage_message(const CLI::App& app,
   return fmt::format("{}; see '{}'", message, help);
 }
 
+// `--version 2.11` once named a release of PyTorch, and would now print ours and be done.
+void refuse_old_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
+  constexpr std::string_view kOld = "--version";
+  if (app.get_option_no_throw("--pytorch") == nullptr) return;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].starts_with(kOld)) continue;
+    const bool is_joined = arguments[i].starts_with("--version=");
+    const bool is_last = i + 1 == arguments.size();
+    const std::string value = is_joined ? arguments[i].substr(kOld.size() + 1)
+                              : arguments[i] == kOld && !is_last ? arguments[i + 1]
+                                                                 : "";
+    if (!memory::parse_pytorch_version(value)) continue;
+    throw UsageError(fmt::format(
+        "--version is headroom's own; for the release of PyTorch write --pytorch {}", value));
+  }
+}
+
+// `--limit "$LIMIT"` with nothing in it is a mistake, not the same as no --limit.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options({})) {
+    const bool has_empty =
+        std::ranges::any_of(option->results(), [](const std::string& one) { return one.empty(); });
+    if (!has_empty || option->get_lnames().empty()) continue;
+    throw UsageError(fmt::format("--{}: its value is empty; give one, or leave the option out",
+                                 option->get_lnames().front()));
+  }
+}
+
+// `--card list` asks for the cards, whatever command it stands behind, with a file or without.
+bool wants_cards(const CLI::App& app) {
+  const CLI::Option* card = app.get_option_no_throw("--card");
+  return card != nullptr && std::ranges::find(card->results(), "list") != card->results().end();
+}
+
 void parse(CLI::App& app,
            std::vector<std::string> arguments,
            const Globals& globals,
@@ -166,7 +198,7 @@ void parse(CLI::App& app,
     app.parse(arguments);
   } catch (const CLI::RequiredError& error) {
     // Whoever asks for help need not name a file. The flags are read by the time this is thrown.
-    if (globals.wants_help || globals.wants_version) return;
+    if (globals.wants_help || globals.wants_version || wants_cards(app)) return;
     throw UsageError(usage_message(app, error, help));
   } catch (const CLI::ParseError& error) {
     throw UsageError(usage_message(app, error, help));
@@ -206,6 +238,7 @@ ExitCode run(std::vector<std::string> arguments, const std::string& called) {
     run_command = command->add(app);
   }
   add_globals(app, globals);
+  refuse_old_spelling(app, arguments);
   parse(
       app,
       std::move(arguments),
@@ -215,6 +248,11 @@ ExitCode run(std::vector<std::string> arguments, const std::string& called) {
   if (command == nullptr || globals.wants_version) return run_bare(app, globals, context);
   if (globals.wants_help) {
     context.print(command_help(*command, app, context));
+    return ExitCode::kDone;
+  }
+  refuse_empty_values(app);
+  if (wants_cards(app)) {
+    context.print(cards_text(context));
     return ExitCode::kDone;
   }
   return run_command(context);

@@ -19,6 +19,7 @@
 #include "cli/decisions.h"
 #include "cli/output_file.h"
 #include "cli/trace_input.h"
+#include "cli/typed_words.h"
 
 namespace headroom::cli {
 namespace {
@@ -180,17 +181,9 @@ struct ReplayWords {
   bool force = false;
 };
 
-std::optional<std::uint64_t> read_size(const std::string& text, const char* option) {
-  if (text.empty()) return std::nullopt;
-  const auto bytes = parse_bytes(text);
-  if (!bytes) throw UsageError(fmt::format("{}: {}", option, bytes.error()));
-  if (*bytes == 0) throw UsageError(fmt::format("{}: 0 bytes hold nothing", option));
-  return *bytes;
-}
-
 ReplayQuestion read(const ReplayWords& words) {
   ReplayQuestion question{.path = words.path,
-                          .limit_bytes = read_size(words.limit, "--limit"),
+                          .limit_bytes = typed_limit(words.limit),
                           .verifies = words.verifies,
                           .finds_smallest_limit = words.finds_smallest_limit,
                           .decisions_path = words.decisions_path,
@@ -200,19 +193,8 @@ ReplayQuestion read(const ReplayWords& words) {
     if (!policy) throw UsageError("--policy: " + policy.error());
     question.policies.push_back(*std::move(policy));
   }
-  if (!words.version.empty()) {
-    const auto version = memory::parse_pytorch_version(words.version);
-    if (!version) throw UsageError("--version: " + version.error());
-    question.version = *version;
-  }
-  if (!words.card.empty()) {
-    question.card_bytes = replay::parse_card(words.card);
-    if (!question.card_bytes) {
-      throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
-                                   words.card,
-                                   replay::card_names()));
-    }
-  }
+  question.version = typed_pytorch(words.version);
+  if (const auto card = typed_card(words.card)) question.card_bytes = card->size_bytes;
   return question;
 }
 
@@ -245,12 +227,11 @@ RunFunction add_replay(CLI::App& app) {
   app.add_option("--limit", words->limit, "what may be reserved, such as 12GiB")
       ->type_name("BYTES")
       ->group("Options");
-  app.add_option(
-         "--card", words->card, "the device: h200, h100, a100-80, a100-40, rtx4090, ... or bytes")
+  app.add_option("--card", words->card, "the device, as h100, rtx4090 or 24GiB; list shows them")
       ->type_name("CARD")
       ->group("Options");
-  app.add_option("--version", words->version, "the PyTorch release to decide as, such as 2.11")
-      ->type_name("V")
+  app.add_option("--pytorch", words->version, "the PyTorch release to decide as, such as 2.11")
+      ->type_name("VERSION")
       ->group("Options");
   app.add_flag("--verify", words->verifies, "compare every decision with the recorded one")
       ->group("Options");

@@ -285,7 +285,7 @@ std::string verification_text(const DeviceReplay& device, const Terminal& termin
       out += paragraph(version_line(v), terminal);
     } else {
       out += paragraph(
-          "Other settings than the recorded ones, another version (--version), card "
+          "Other settings than the recorded ones, another version (--pytorch), card "
           "(--card) or limit (--limit) may explain it.",
           terminal);
     }

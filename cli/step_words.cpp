@@ -7,9 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "headroom/base/bytes.h"
-#include "headroom/replay/cards.h"
-
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -84,7 +81,7 @@ void add_step_options(CLI::App& app, StepWords& words) {
   option("--prefetch", words.prefetch, "N", "batches on their way while a step runs");
   option("--seed", words.seed, "N", "of weights and examples");
   option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
-  app.add_option("--card", words.cards, "for a card: a size, or a name as h200, rtx4090")
+  app.add_option("--card", words.cards, "for a card, as h100, rtx4090 or 24GiB; list shows them")
       ->type_name("CARD,...")
       ->delimiter(',')
       ->group(kStepGroup);
@@ -124,27 +121,20 @@ train::StepConfig step_config(const StepWords& words) {
 train::PlanOptions plan_options(const StepWords& words) {
   train::PlanOptions options{.settings = settings_of(words.policy)};
   typed_right([&options] { return train::parse_settings(options.settings); });
-  const std::vector<NamedCard> cards = named_cards(words);
+  const std::vector<TypedCard> cards = named_cards(words);
   if (!cards.empty()) {  // what fits the smallest fits them all
-    options.limit_bytes = std::ranges::min(cards, {}, &NamedCard::size_bytes).size_bytes;
+    options.limit_bytes = std::ranges::min(cards, {}, &TypedCard::size_bytes).size_bytes;
   }
-  if (words.limit.empty()) return options;
-  const auto size = parse_bytes(words.limit);
-  if (!size) throw UsageError(fmt::format("--limit: {}", size.error()));
-  options.limit_bytes = std::min(*size, options.limit_bytes.value_or(UINT64_MAX));
+  if (const auto size = typed_limit(words.limit)) {
+    options.limit_bytes = std::min(*size, options.limit_bytes.value_or(UINT64_MAX));
+  }
   return options;
 }
 
-std::vector<NamedCard> named_cards(const StepWords& words) {
-  std::vector<NamedCard> out;
+std::vector<TypedCard> named_cards(const StepWords& words) {
+  std::vector<TypedCard> out;
   for (const std::string& text : words.cards) {
-    const auto size = replay::parse_card(text);
-    if (!size) {
-      throw UsageError(fmt::format("--card: '{}' is neither a size, such as 24GiB, nor one of {}",
-                                   text,
-                                   replay::card_names()));
-    }
-    out.push_back({.name = text, .size_bytes = *size});
+    if (auto card = typed_card(text)) out.push_back(*std::move(card));
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include "headroom/train/plan.h"
 
 #include "cli/command.h"
+#include "cli/typed_words.h"
 
 namespace headroom::cli {
 
@@ -40,11 +41,7 @@ void add_step_options(CLI::App& app, StepWords& words);
 [[nodiscard]] train::PlanOptions plan_options(const StepWords& words);
 
 // The cards that were named, with their sizes. Throws UsageError.
-struct NamedCard {
-  std::string name{};
-  std::uint64_t size_bytes = 0;
-};
-[[nodiscard]] std::vector<NamedCard> named_cards(const StepWords& words);
+[[nodiscard]] std::vector<TypedCard> named_cards(const StepWords& words);
 
 // `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.
 [[nodiscard]] std::string as_typed(const train::StepConfig& config);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include "headroom/device/registry.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/report/bar.h"
+#include "headroom/trace/file.h"
 #include "headroom/trace/history.h"
 #include "headroom/train/data.h"
 #include "headroom/train/retry.h"
@@ -18,6 +20,7 @@
 #include "cli/commands.h"
 #include "cli/output_file.h"
 #include "cli/step_words.h"
+#include "cli/trace_input.h"
 
 namespace headroom::cli {
 namespace {
@@ -83,6 +86,20 @@ void run_steps(train::StepRunner& runner,
   }
 }
 
+// A run is recorded as it happens, which only our own format can be.
+void check_record_name(const std::string& path) {
+  const auto target = trace::target_of(path);
+  if (path.empty() || (target && target->format == trace::Format::kHrt && !target->is_packed)) {
+    return;
+  }
+  const std::string base = std::filesystem::path(path).replace_extension().string();
+  throw UsageError(
+      fmt::format("--record: '{}' would not be what its name says: a run is written as .hrt; name "
+                  "it {}.hrt, then 'convert' makes .pickle, .csv and others of it",
+                  path,
+                  base.ends_with('/') ? base + "run" : without_endings(base)));
+}
+
 std::unique_ptr<trace::History> start_recording(const TrainWords& typed,
                                                 memory::Allocator& allocator) {
   if (typed.record.empty()) return nullptr;
@@ -145,6 +162,7 @@ ExitCode run_train(const TrainWords& typed, const Context& context) {
   if (typed.steps < 1) {
     throw UsageError(fmt::format("{} steps are not possible; 1 or more are", typed.steps));
   }
+  check_record_name(typed.record);
   std::unique_ptr<device::Device> own;
   device::Device& device = find_train_device(typed.device, own);
   options.device = &device;

@@ -8,13 +8,15 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/analysis/index.h"
 #include "headroom/base/bytes.h"
-#include "headroom/replay/cards.h"
 #include "headroom/trace/device_name.h"
+#include "headroom/trace/settings.h"
 
 #include "cli/commands.h"
 #include "cli/suggest.h"
 #include "cli/trace_input.h"
+#include "cli/typed_words.h"
 
 namespace headroom::cli {
 namespace {
@@ -44,24 +46,9 @@ void check_key(const std::string& key) {
 TuneQuestion question_of(const TuneWords& typed) {
   TuneQuestion question{.paths = typed.paths};
   replay::TuneOptions& options = question.options;
-  if (!typed.limit.empty()) {
-    const auto size = parse_bytes(typed.limit);
-    if (!size) throw UsageError(fmt::format("--limit: {}", size.error()));
-    options.limit_bytes = *size;
-  }
-  if (!typed.card.empty()) {
-    options.card_bytes = replay::parse_card(typed.card);
-    if (!options.card_bytes) {
-      throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
-                                   typed.card,
-                                   replay::card_names()));
-    }
-  }
-  if (!typed.version.empty()) {
-    const auto version = memory::parse_pytorch_version(typed.version);
-    if (!version) throw UsageError(fmt::format("--version: {}", version.error()));
-    options.version = *version;
-  }
+  options.limit_bytes = typed_limit(typed.limit);
+  if (const auto card = typed_card(typed.card)) options.card_bytes = card->size_bytes;
+  options.version = typed_pytorch(typed.version);
   for (const std::string& key : typed.without) check_key(key);
   options.without = typed.without;
   return question;
@@ -82,6 +69,11 @@ std::string history_name(const std::string& path,
                          bool is_alone) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   return is_alone ? name : name + " " + device_name(trace, device);
+}
+
+MadeBy maker_of(const trace::Trace& trace) {
+  if (trace::is_of_paged(trace)) return MadeBy::kPaged;
+  return trace.origin == trace::Origin::kHeadroom ? MadeBy::kNative : MadeBy::kPyTorch;
 }
 
 ExitCode run(const TuneWords& typed, const Context& context) {
@@ -108,13 +100,11 @@ RunFunction add_tune(CLI::App& app) {
   app.add_option("--limit", typed->limit, "what the allocator may reserve; as recorded without")
       ->type_name("SIZE")
       ->group(kGroup);
-  app.add_option(
-         "--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
+  app.add_option("--card", typed->card, "the device, as h100, rtx4090 or 24GiB; list shows them")
       ->type_name("CARD")
       ->group(kGroup);
-  app.add_option("--version,--pytorch",
-                 typed->version,
-                 "the release that will run it, as 2.11; else inferred")
+  app.add_option(
+         "--pytorch", typed->version, "the release that will run it, as 2.11; else inferred")
       ->type_name("VERSION")
       ->group(kGroup);
   app.add_option("--without", typed->without, "a key to leave alone; may be repeated")
@@ -144,7 +134,9 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
            .allocs = program.allocs,
            .peak_live = program.peak_live,
            .failures = program.failures,
-           .start_reserved = program.start.reserved_bytes});
+           .start_reserved = program.start.reserved_bytes,
+           .made_by = maker_of(traces[i]),
+           .recorded_reserved = analysis::TraceIndex(traces[i], *device).peaks().reserved.bytes});
       report.is_version_known = report.is_version_known && program.is_version_known;
       report.version =
           pointers.size() == 1 ? program.version : std::min(report.version, program.version);

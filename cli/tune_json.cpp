@@ -23,12 +23,26 @@ Json candidate_json(const replay::Candidate& one) {
           {"peaks", one.peaks}};
 }
 
+const char* maker_id(MadeBy maker) {
+  switch (maker) {
+    case MadeBy::kPaged:
+      return "paged";
+    case MadeBy::kNative:
+      return "native";
+    case MadeBy::kPyTorch:
+      break;
+  }
+  return "pytorch";
+}
+
 Json history_json(const TunedHistory& one) {
   return {{"name", one.name},
           {"allocs", one.allocs},
           {"peak_live", one.peak_live},
           {"failures", one.failures},
-          {"start_reserved", one.start_reserved}};
+          {"start_reserved", one.start_reserved},
+          {"allocator", maker_id(one.made_by)},
+          {"recorded_reserved", one.recorded_reserved}};
 }
 
 }  // namespace

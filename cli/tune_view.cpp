@@ -40,6 +40,25 @@ std::string release_name(memory::PyTorchVersion version) {
 
 // --- What was replayed ---------------------------------------------------------------------------
 
+// Whose allocator made the recording, where it was not PyTorch's.
+std::string maker_text(const TuneReport& report, const Terminal& terminal) {
+  std::string out;
+  for (const TunedHistory& one : report.histories) {
+    if (one.made_by == MadeBy::kPyTorch) continue;
+    const bool is_paged = one.made_by == MadeBy::kPaged;
+    const std::string text = fmt::format(
+        "{} was recorded under headroom's {} allocator, which reserved {} at its peak{}.",
+        report::printable(one.name),
+        is_paged ? "paged" : "native",
+        format_bytes(one.recorded_reserved),
+        is_paged ? ": no setting of PyTorch's was in force, and what follows is what PyTorch's "
+                   "allocator would reserve for the same requests"
+                 : " and decides as PyTorch's does");
+    out += report::wrapped(text, 0, terminal.width);
+  }
+  return out;
+}
+
 std::string heading(const TuneReport& report, const Terminal& terminal) {
   std::string out;
   for (const TunedHistory& one : report.histories) {
@@ -63,7 +82,7 @@ std::string heading(const TuneReport& report, const Terminal& terminal) {
     how += ", within the recorded limit";
   }
   if (options.card_bytes) how += fmt::format(", on {}", format_bytes(*options.card_bytes));
-  return out + report::wrapped(how + ".", 0, terminal.width);
+  return out + report::wrapped(how + ".", 0, terminal.width) + maker_text(report, terminal);
 }
 
 // --- The bars ------------------------------------------------------------------------------------
@@ -92,7 +111,10 @@ std::string bar_text(const Candidate& one,
   const Tone tone = !one.fits ? Tone::kBad : title.empty() ? Tone::kAccent : Tone::kGood;
   const bool is_current = title == "now";
   std::string label = conf_text(one);
-  if (!title.empty()) label = fmt::format("{}: {}", title, label);
+  const bool is_in_force = !report.is_made_by(MadeBy::kPaged);
+  if (!title.empty()) {
+    label = fmt::format("{}: {}", is_current && !is_in_force ? "PyTorch" : title, label);
+  }
   std::string out = report::wrapped(label, kIndent, terminal.width);
   const double part =
       longest == 0 ? 0 : static_cast<double>(one.peak_reserved) / static_cast<double>(longest);
@@ -148,9 +170,40 @@ std::string exports(const Candidate& best) {
          "\n";
 }
 
+// For a program of ours, which takes its settings from another variable.
+std::string own_advice(const TuneReport& report, const Terminal& terminal) {
+  const Candidate& best = report.result.best;
+  const bool is_paged = report.is_made_by(MadeBy::kPaged);
+  std::uint64_t recorded = 0;
+  for (const TunedHistory& one : report.histories) {
+    recorded = std::max(recorded, one.recorded_reserved);
+  }
+  if (best.peak_reserved >= recorded) {
+    return report::styled("Nothing to change.", Tone::kGood, terminal) + "\n" +
+           paragraph(fmt::format("No setting of PyTorch's reserves less than the {} that it took.",
+                                 format_bytes(recorded)),
+                     terminal);
+  }
+  const std::string conf = best.conf.starts_with("backend:")
+                               ? best.conf
+                               : "backend:native" + (best.conf.empty() ? "" : "," + best.conf);
+  return report::wrapped(is_paged ? "To run it on the allocator that decides as PyTorch's:"
+                                  : "Set this before the program starts:",
+                         0,
+                         terminal.width) +
+         "  export HEADROOM_ALLOC_CONF=" + shell_word(conf) + "\n" +
+         paragraph(fmt::format("It would reserve {} at the peak instead of {}.",
+                               format_bytes(best.peak_reserved),
+                               format_bytes(recorded)),
+                   terminal);
+}
+
 std::string advice(const TuneReport& report, const Terminal& terminal) {
   const replay::TuneResult& result = report.result;
   const Candidate& best = result.best;
+  if (report.is_made_by(MadeBy::kPaged) || report.is_made_by(MadeBy::kNative)) {
+    return own_advice(report, terminal);
+  }
   if (result.is_current_best()) {
     return report::styled("Nothing to change.", Tone::kGood, terminal) + "\n" +
            report::wrapped(fmt::format("No other setting saves {} of what it takes now.",
@@ -207,10 +260,10 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   std::string out;
   const bool is_told = report.question.options.version.has_value();
   if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !is_told) {
-    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --version 2.10.",
+    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --pytorch 2.10.",
                 terminal);
   } else if (report.version < memory::kPyTorch211 && !is_told) {
-    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --version 2.11 tries it.",
+    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --pytorch 2.11 tries it.",
                 terminal);
   }
   if (best.peak_reserved_low != best.peak_reserved_high) {
@@ -247,7 +300,8 @@ std::string next_text(const TuneReport& report, const Context& context) {
   if (best.fits && best.config.expandable_segments && report.result.best_without_expandable) {
     std::string limit;
     if (const auto& bytes = report.question.options.limit_bytes) {
-      limit = fmt::format(" --limit {}", *bytes);
+      const std::string text = format_bytes(*bytes);
+      limit = " --limit " + (parse_bytes(text).value() == *bytes ? text : std::to_string(*bytes));
     }
     return context.next(fmt::format("tune {}{} --without expandable_segments", file, limit),
                         "where those cannot be used");

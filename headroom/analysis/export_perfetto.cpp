@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headroom/analysis/index.h"
+#include "headroom/analysis/internal/exported_block.h"
 #include "headroom/analysis/internal/json_out.h"
 #include "headroom/analysis/sites.h"
 #include "headroom/base/bytes.h"
@@ -129,24 +130,35 @@ class Exporter {
     return ids;
   }
 
+  // Where it was made, outermost first: the annotation, then the site.
+  std::string name_of(const Lifetime& block) {
+    const std::string_view annotation = internal::annotation_of(trace_, block.details);
+    const SiteId site = sites_.of(block.stack);
+    if (site == kNoSite) {
+      return annotation.empty() ? format_bytes(block.requested_bytes) : std::string(annotation);
+    }
+    return annotation.empty() ? sites_.name(site)
+                              : fmt::format("{} > {}", annotation, sites_.name(site));
+  }
+
   void add_blocks(const TraceIndex& index) {
     const std::vector<std::uint32_t> ids = chosen_blocks(index);
+    const internal::ExportedCategories categories(index);
     summary_.blocks += index.lifetimes().size();
     summary_.blocks_drawn += ids.size();
     for (const std::uint32_t id : ids) {
       const Lifetime& block = index.lifetimes()[id];
-      const SiteId site = sites_.of(block.stack);
-      const std::string name =
-          site == kNoSite ? format_bytes(block.requested_bytes) : sites_.name(site);
+      const std::string name = name_of(block);
       const auto add = [&](char phase, std::int64_t time_us) {
         begin(phase, time_us);
         json_.raw(",\"cat\":\"block\",\"id\":{},\"name\":", next_id_);
         json_.string(name);
       };
       add('b', begin_us(index, block));
-      json_.raw(",\"args\":{{\"bytes\":{},\"address\":\"{:#x}\"}}}}",
+      json_.raw(",\"args\":{{\"bytes\":{},\"address\":\"{:#x}\",\"category\":\"{}\"}}}}",
                 block.requested_bytes,
-                block.address);
+                block.address,
+                to_string(categories.of(id)));
       add('e', end_us(index, block));
       json_.raw("}}");
       ++next_id_;

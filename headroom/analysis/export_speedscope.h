@@ -1,5 +1,6 @@
 // Bytes by stack at one moment, for www.speedscope.app: one profile for each device that has any,
-// in which a sample is a stack and its weight the bytes that it held.
+// in which a sample is a stack and its weight the bytes that it held. Annotations are frames around
+// the stack, or instead of it where none was kept: `model/layer1` is `model`, then `layer1`.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,8 @@
 #include "headroom/analysis/groups.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "headroom/analysis/sites.h"
@@ -11,7 +13,11 @@ namespace {
 
 class Grouping {
  public:
-  Grouping(const TraceIndex& index, GroupBy by) : trace_(index.trace()), by_(by), sites_(trace_) {}
+  Grouping(const TraceIndex& index, GroupBy by) : trace_(index.trace()), by_(by) {
+    if (by == GroupBy::kSite || by == GroupBy::kStack || by == GroupBy::kModule) {
+      sites_.emplace(trace_);
+    }
+  }
 
   void add(const Lifetime& block) {
     const std::uint64_t key = key_of(block);
@@ -37,29 +43,43 @@ class Grouping {
     const Details& details = trace_.details[block.details];
     switch (by_) {
       case GroupBy::kSite:
-        return sites_.of(block.stack);
+        return sites_->of(block.stack);
       case GroupBy::kStack:
         return block.stack;
       case GroupBy::kCategory:
         return static_cast<std::uint64_t>(details.category.value_or(memory::Category::kUnknown));
       case GroupBy::kAnnotation:
         return details.user_metadata.value_or(0);
+      case GroupBy::kModule:
+        return module_of(block.stack);
       case GroupBy::kSize:
         return block.requested_bytes;
     }
     return 0;
   }
 
+  // Modules have no number of their own: equal names are one.
+  std::uint64_t module_of(StackId stack) {
+    const auto [at, is_new] = modules_.try_emplace(stack, 0);
+    if (!is_new) return at->second;
+    const std::string name = sites_->module(stack);
+    const auto [key, is_first] = module_keys_.try_emplace(name, module_names_.size());
+    if (is_first) module_names_.push_back(name);
+    return at->second = key->second;
+  }
+
   std::string label_of(std::uint64_t key) {
     switch (by_) {
       case GroupBy::kSite:
-        return sites_.name(static_cast<SiteId>(key));
+        return sites_->name(static_cast<SiteId>(key));
       case GroupBy::kStack:
-        return sites_.name(sites_.of(static_cast<StackId>(key)));
+        return sites_->name(sites_->of(static_cast<StackId>(key)));
       case GroupBy::kCategory:
         return std::string(to_string(static_cast<memory::Category>(key)));
       case GroupBy::kAnnotation:
         return key == 0 ? "(none)" : std::string(trace_.strings[static_cast<StringId>(key)]);
+      case GroupBy::kModule:
+        return module_names_[key];
       case GroupBy::kSize:
         return format_bytes(key);
     }
@@ -68,7 +88,10 @@ class Grouping {
 
   const Trace& trace_;
   GroupBy by_;
-  Sites sites_;
+  std::optional<Sites> sites_;  // where they are asked for
+  std::map<std::string, std::uint64_t> module_keys_;
+  std::unordered_map<StackId, std::uint64_t> modules_;
+  std::vector<std::string> module_names_;
   std::unordered_map<std::uint64_t, std::size_t> numbers_;
   std::vector<Group> groups_;
 };

@@ -15,6 +15,7 @@ enum class GroupBy : std::uint8_t {
   kStack,       // the whole stack; labelled by its site
   kCategory,    // as recorded by our allocator, or by PyTorch's profiler
   kAnnotation,  // user_metadata
+  kModule,      // the innermost module that the stack passes: Sites::module()
   kSize,        // the size asked for
 };
 

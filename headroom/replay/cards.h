@@ -18,7 +18,14 @@ struct Card {
 // and differ by some MiB from driver to driver.
 [[nodiscard]] std::span<const Card> cards() noexcept;
 
-// A name of the table, or a size such as `24GiB`.
+// A card by its name, as people and drivers write it: `h100`, `H100-80GB`, `RTX 4090`, `4090`,
+// `NVIDIA A100-SXM4-40GB`. Nothing for `a100`, of which there are two.
+[[nodiscard]] std::optional<Card> find_card(std::string_view text);
+
+// No card is smaller: a bare `24` is meant as gigabytes, and is not taken for bytes.
+inline constexpr std::uint64_t kLeastCardBytes = std::uint64_t{1} << 20U;
+
+// A name as above, or a size such as `24GiB`.
 [[nodiscard]] std::optional<std::uint64_t> parse_card(std::string_view text);
 
 // `h200, h100, ...`: what an error lists.

@@ -148,37 +148,161 @@ TEST(Exports, StayJsonWhateverANameIs) {
   }
 }
 
-TEST(ExportCsv, IsOneEventALine) {
-  std::ostringstream out;
-  export_csv(small_trace(), out);
-  EXPECT_THAT(out.str(),
-              StartsWith("# settings=\n"
-                         "segment_alloc,139637976727552,67108864,0,1700000000000250\n"
-                         "alloc,139637976727552,16777216,0,1700000000000500\n"));
-  EXPECT_THAT(out.str(),
-              ::testing::EndsWith("oom,0,536870912,0,1700000000007500\n"
-                                  "segment,139637976727552,67108864,0,large\n"
-                                  "block,139637976727552,16777216,16777216,active_allocated\n"
-                                  "block,139637993504768,50331648,0,inactive\n"));
-}
+constexpr const char* kHeader =
+    "device,action,addr,size,stream,time_us,category,site,annotation,requested,state\n";
 
-TEST(ExportCsv, NamesTheDevicesWhereThereAreSeveral) {
-  Trace trace = small_trace();
-  trace.devices.push_back({.device = 1, .events = trace.devices[0].events});
-  trace.settings = trace::Value{
-      trace::Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", trace::Value{std::string("a\nb")}}}};
+std::string csv(const Trace& trace) {
   std::ostringstream out;
   export_csv(trace, out);
-  EXPECT_THAT(out.str(), StartsWith("# settings=a b\n# device=cuda:0\n"));
-  EXPECT_THAT(out.str(), HasSubstr("\n# device=cuda:1\n"));
+  return out.str();
 }
 
-TEST(ExportCsv, ReadsBackAsTheSameRecording) {
+// The fields of a line, as a reader of CSV takes them.
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields(1);
+  bool is_quoted = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      fields.back() += line[i++];
+    } else if (line[i] == '"') {
+      is_quoted = !is_quoted;
+    } else if (line[i] == ',' && !is_quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += line[i];
+    }
+  }
+  return fields;
+}
+
+TEST(ExportCsv, IsAHeaderAndOneEventALine) {
+  EXPECT_THAT(csv(small_trace()),
+              StartsWith(std::string(kHeader) +
+                         "cuda:0,segment_alloc,139637976727552,67108864,0,1700000000000250,,"
+                         "train.py:12 build,,,\n"
+                         "cuda:0,alloc,139637976727552,16777216,0,1700000000000500,unknown,"
+                         "train.py:12 build,,,\n"));
+}
+
+TEST(ExportCsv, EndsWithTheFinalState) {
+  EXPECT_THAT(
+      csv(small_trace()),
+      ::testing::ContainsRegex(
+          "cuda:0,oom,0,536870912,0,1700000000007500,[^\n]*\n"
+          "cuda:0,segment,139637976727552,67108864,0,1700000000007500,,[^,]*,,,large\n"
+          "cuda:0,block,139637976727552,16777216,0,1700000000007500,unknown,[^,]*,,16777216,"
+          "active_allocated\n"
+          "cuda:0,block,139637993504768,50331648,0,1700000000007500,,[^,]*,,0,inactive\n$"));
+}
+
+TEST(ExportCsv, HasAsManyFieldsInEveryLineWhateverANameIs) {
+  Trace trace = small_trace();
+  trace.devices.push_back({.device = 1, .events = trace.devices[0].events});
+  const std::vector<Frame> frames{{.name = trace.strings.intern("f\"a,b\"#c\nd"),
+                                   .file = trace.strings.intern("/home/me/x,#.py")}};
+  const auto details = trace.details.intern({.user_metadata = trace.strings.intern("a,\"b\"\r\n#c"),
+                                             .category = memory::Category::kData});
+  trace.devices[1].events.push_back(
+      {.address = 1, .size_bytes = 7, .stack = trace.stacks.intern(frames), .details = details});
+  trace.settings = trace::Value{
+      trace::Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", trace::Value{std::string("a\nb,c")}}}};
+  std::istringstream in(csv(trace));
+  std::string line;
+  std::vector<std::string> last;
+  int comments = 0;
+  while (std::getline(in, line)) {
+    if (line.starts_with('#')) {
+      ++comments;
+      EXPECT_EQ(line, "# settings=a b,c");
+      continue;
+    }
+    last = fields_of(line);
+    EXPECT_EQ(last.size(), 11U) << line;
+  }
+  EXPECT_EQ(comments, 1);
+  EXPECT_EQ(last[0], "cuda:1");
+  EXPECT_EQ(last[6], "data");
+  EXPECT_EQ(last[7], "x,#.py f\"a,b\"#c d");
+  EXPECT_EQ(last[8], "a,\"b\"  #c");
+}
+
+TEST(ExportCsv, TellsOfAFreeWhoseBlockItWas) {
+  Trace trace;
+  const auto details = trace.details.intern({.user_metadata = trace.strings.intern("net/layer1"),
+                                             .category = memory::Category::kActivation});
+  Events& events = trace.devices.emplace_back().events;
+  events.push_back({.address = 512, .size_bytes = 100, .details = details});
+  events.push_back({.action = Action::kFreeRequested, .address = 512, .size_bytes = 100});
+  EXPECT_EQ(csv(trace),
+            std::string(kHeader) +
+                "cuda:0,alloc,512,100,0,0,activation,,net/layer1,,\n"
+                "cuda:0,free_requested,512,100,0,0,activation,,net/layer1,,\n");
+}
+
+TEST(ExportCsv, SaysWhichSegmentsAreExpandable) {
   const auto original = trace::testing::recording("streams_expandable");
-  std::ostringstream out;
-  export_csv(trace::testing::trace_of(original), out);
-  EXPECT_THAT(out.str(), HasSubstr(",small-expandable\n"));
-  EXPECT_THAT(out.str(), StartsWith("# settings=expandable_segments:True\n"));
+  const std::string text = csv(trace::testing::trace_of(original));
+  EXPECT_THAT(text, HasSubstr(",small-expandable\n"));
+  EXPECT_THAT(text, StartsWith(std::string(kHeader) + "# settings=expandable_segments:True\n"));
+}
+
+// A recording of ours: two layers, of which one has a stack as well.
+Trace annotated_trace() {
+  Trace trace;
+  trace.origin = trace::Origin::kHeadroom;
+  const auto first = trace.details.intern({.user_metadata = trace.strings.intern("model/layer1"),
+                                           .category = memory::Category::kActivation});
+  const auto second =
+      trace.details.intern({.user_metadata = trace.strings.intern("/model//layer2/")});
+  const std::vector<Frame> frames{{.name = trace.strings.intern("step"),
+                                   .file = trace.strings.intern("/home/me/train.cpp"),
+                                   .line = 5}};
+  Events& events = trace.devices.emplace_back().events;
+  events.push_back({.address = 512, .size_bytes = 4096, .details = first});
+  events.push_back({.address = 8192,
+                    .size_bytes = 2048,
+                    .stack = trace.stacks.intern(frames),
+                    .details = second});
+  events.push_back({.address = 16384, .size_bytes = 1024});
+  return trace;
+}
+
+TEST(ExportSpeedscope, HasAnnotationsAsFramesOutermostFirst) {
+  const json file = speedscope(annotated_trace());
+  const json& frames = file["shared"]["frames"];
+  std::vector<std::vector<std::string>> samples;
+  for (const json& sample : file["profiles"][0]["samples"]) {
+    samples.emplace_back();
+    for (const json& frame : sample) {
+      samples.back().push_back(frames.at(frame.get<std::size_t>())["name"]);
+    }
+  }
+  EXPECT_EQ(samples,
+            (std::vector<std::vector<std::string>>{
+                {"model", "layer1"}, {"model", "layer2", "step"}, {"(no stack)"}}));
+  EXPECT_EQ(frames[0], (json{{"name", "step"}, {"file", "/home/me/train.cpp"}, {"line", 5}}));
+}
+
+TEST(ExportSpeedscope, DoesNotCutWhatPyTorchsUsersWrote) {
+  Trace trace = annotated_trace();
+  trace.origin = trace::Origin::kPyTorch;
+  const json file = speedscope(trace);
+  const std::size_t frame = file["profiles"][0]["samples"][0][0];
+  EXPECT_EQ(file["shared"]["frames"][frame]["name"], "model/layer1");
+}
+
+TEST(ExportPerfetto, NamesBlocksByTheirAnnotation) {
+  std::vector<std::string> names;
+  const json file = perfetto(annotated_trace());
+  for (const json& event : file["traceEvents"]) {
+    if (event["ph"] == "b") names.push_back(event["name"]);
+    if (event["name"] == "model/layer1" && event["ph"] == "b") {
+      EXPECT_EQ(event["args"]["category"], "activation");
+    }
+  }
+  EXPECT_EQ(
+      names,
+      (std::vector<std::string>{"model/layer1", "/model//layer2/ > train.cpp:5 step", "1KiB"}));
 }
 
 TEST(Exports, OfNothingAreWhole) {
@@ -187,7 +311,7 @@ TEST(Exports, OfNothingAreWhole) {
   EXPECT_EQ(speedscope(trace)["profiles"].size(), 0U);
   std::ostringstream out;
   export_csv(trace, out);
-  EXPECT_EQ(out.str(), "# settings=\n");
+  EXPECT_EQ(out.str(), kHeader);
 }
 
 }  // namespace

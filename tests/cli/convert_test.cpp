@@ -78,7 +78,8 @@ TEST_F(Convert, WritesEachExportAndSaysWhereToOpenIt) {
   EXPECT_EQ(run({"convert", snapshot_, path("a.speedscope.json")}).exit_code, 0);
   EXPECT_TRUE(nlohmann::json::accept(read(path("a.speedscope.json"))));
   EXPECT_EQ(run({"convert", snapshot_, path("a.csv")}).exit_code, 0);
-  EXPECT_THAT(read(path("a.csv")), StartsWith("# settings=\nsegment_alloc,"));
+  EXPECT_THAT(read(path("a.csv")),
+              StartsWith("device,action,addr,size,stream,time_us,category,site,"));
 }
 
 TEST_F(Convert, ShowsAnyMomentByStack) {

@@ -2,6 +2,7 @@
 #include "cli/info.h"
 
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -100,6 +101,56 @@ TEST(InfoView, StaysWithinTheTerminal) {
         const bool is_next = line.starts_with("Next:");
         EXPECT_TRUE(is_next || report::display_width(line) <= width) << line;
         start = end + 1;
+      }
+    }
+  }
+}
+
+// A line that libraries split, three levels deep, with names that no terminal has room for.
+TraceFile split() {
+  TraceFile file = small();
+  trace::Trace& trace = file.trace;
+  const auto frame = [&trace](const std::string& path, const std::string& function, int line) {
+    return trace::Frame{
+        .name = trace.strings.intern(function), .file = trace.strings.intern(path), .line = line};
+  };
+  const std::string packages = "/v/lib/python3.12/site-packages/";
+  const std::string long_name = std::string(60, 'a') + ".py";
+  trace::DeviceAddress address = 1_TiB;
+  for (int i = 0; i < 8; ++i) {
+    const std::vector<trace::Frame> frames{
+        frame(packages + "hub/act" + std::to_string(i % 2) + long_name, "forward", 60 + i),
+        frame(packages + "torch/nn/modules/module.py", "_call_impl", 1790),
+        frame(packages + "hub/gpt2.py", "forward", 600 + i / 2),
+        frame(packages + "hub/gpt2.py", "model", 500 + i / 4),
+        frame("/home/me/train.py", "step", 31)};
+    trace.devices[0].events.push_back(
+        {.address = address, .size_bytes = 1_GiB, .stack = trace.stacks.intern(frames)});
+    address += 1_GiB;
+  }
+  return file;
+}
+
+TEST(InfoView, SplitsASiteByTheFramesBelowIt) {  // #22
+  const std::string text = drawn(split());
+  EXPECT_THAT(text, HasSubstr("train.py:31 step\n"));
+  EXPECT_THAT(text, HasSubstr("├ gpt2.py:500 model"));
+  EXPECT_THAT(text, Not(HasSubstr("module.py")));
+  EXPECT_THAT(schema_mismatches(info_schema(), json_of(split())), IsEmpty());
+  const auto tree = json_of(split())["per_device"][0]["site_tree"];
+  EXPECT_EQ(tree[0]["children"].size(), 2U);
+  EXPECT_EQ(tree[0]["children"][0]["children"].size(), 2U);
+}
+
+TEST(InfoView, StaysWithinTheTerminalHoweverHoldersAreListed) {
+  for (const InfoBy by : {InfoBy::kSite, InfoBy::kStack, InfoBy::kModule}) {
+    const InfoQuestion question{.path = "x.pickle", .by = by};
+    for (const bool has_unicode : {true, false}) {
+      const Context context{.out = {.width = 80, .has_unicode = has_unicode}};
+      std::istringstream lines(draw_info(look_into(split(), question), question, context));
+      for (std::string line; std::getline(lines, line);) {
+        const bool is_next = line.starts_with("Next:");
+        EXPECT_TRUE(is_next || report::display_width(line) <= 80) << line;
       }
     }
   }

@@ -147,11 +147,13 @@ TEST(Replay, CommandLinesThatAreWrong) {
   complains({"--policy", "pytorch:max_splat:1"}, "unknown key 'max_splat'");
   complains({"--limit", "12GB"}, "--limit");
   complains({"--limit", "0"}, "--limit");
+  complains({"--limit", "24"}, "did you mean 24GiB?");
   complains({"--card", "h20"}, "h200");
-  complains({"--version", "two"}, "--version");
+  complains({"--pytorch", "two"}, "--pytorch");
+  complains({"--version", "2.9"}, "--pytorch 2.9");
   complains({"-o", "decisions.csv"}, "one --policy");
   complains({"--verify", "--policy", "pytorch:default"}, "--policy pytorch");
-  complains({"--policy", "pytorch:large_segment_size_mb:40", "--version", "2.9"}, "large_segment");
+  complains({"--policy", "pytorch:large_segment_size_mb:40", "--pytorch", "2.9"}, "large_segment");
 }
 
 TEST(Replay, PagedFromOutside) {

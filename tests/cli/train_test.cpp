@@ -294,8 +294,8 @@ TEST(TrainAndPlan, SayWhatIsWrongAndWhatWouldBeValid) {
       {{"train", "mlp", "--policy", "best"}, 2, "--policy: 'best' is none of"},
       {{"train", "mlp", "--policy", "pytorch:best:1"}, 2, "allocator settings: "},
       {{"train", "mlp", "--policy", "paged:best=1"}, 2, "paged has no setting 'best'"},
-      {{"train", "mlp", "--limit", "1"}, 3, ""},
-      {{"plan", "mlp", "--limit", "1B"}, 3, ""}};
+      {{"train", "mlp", "--limit", "1MiB"}, 3, ""},
+      {{"plan", "mlp", "--limit", "1MiB"}, 3, ""}};
   for (const BadStep& bad : cases) {
     const ProcessResult result = headroom_with(bad.arguments);
     EXPECT_EQ(result.exit_code, bad.exit_code) << bad.arguments[1] << result.err;

@@ -103,6 +103,16 @@ TuneReport now_it_fits() {
   return report;
 }
 
+// Made by our own allocator, which none of PyTorch's settings change.
+TuneReport of_paged() {
+  TuneReport report = found();
+  for (TunedHistory& one : report.histories) {
+    one.made_by = MadeBy::kPaged;
+    one.recorded_reserved = 13_GiB;
+  }
+  return report;
+}
+
 nlohmann::json tune_schema() {
   std::ifstream in(HEADROOM_SOURCE_DIR "/docs/format/tune.schema.json");
   return nlohmann::json::parse(in);
@@ -127,9 +137,32 @@ TEST(TuneGolden, NothingFits) {
 
 TEST(TuneGolden, ALimit) { expect_golden("tune/limit.txt", draw_tune(now_it_fits(), {})); }
 
+TEST(TuneView, SaysWhichAllocatorMadeARecordingOfOurs) {  // #22
+  const std::string text = draw_tune(of_paged(), {});
+  EXPECT_THAT(text, HasSubstr("recorded under headroom's paged allocator"));
+  EXPECT_THAT(text, HasSubstr("13GiB at its peak"));
+  EXPECT_THAT(text, Not(HasSubstr("now: ")));
+  EXPECT_THAT(text, Not(HasSubstr("PYTORCH_ALLOC_CONF=")));
+  EXPECT_THAT(draw_tune(found(), {}), Not(HasSubstr("headroom's")));
+  TuneReport native = of_paged();
+  for (TunedHistory& one : native.histories) one.made_by = MadeBy::kNative;
+  EXPECT_THAT(draw_tune(native, {}), HasSubstr("recorded under headroom's native allocator"));
+  EXPECT_EQ(nlohmann::json::parse(tune_json(native))["histories"][0]["allocator"], "native");
+  EXPECT_EQ(nlohmann::json::parse(tune_json(of_paged()))["histories"][0]["allocator"], "paged");
+}
+
+TEST(TuneView, SaysHowToRunAProgramOfOursOtherwise) {
+  TuneReport report = of_paged();
+  for (TunedHistory& one : report.histories) one.recorded_reserved = 1;
+  EXPECT_THAT(draw_tune(report, {}), HasSubstr("Nothing to change."));
+  for (TunedHistory& one : report.histories) one.recorded_reserved = UINT64_MAX;
+  EXPECT_THAT(draw_tune(report, {}), HasSubstr("export HEADROOM_ALLOC_CONF='backend:native,"));
+}
+
 TEST(TuneView, StaysWithinTheTerminal) {
   for (int width = 60; width < 140; width += 7) {
-    for (const TuneReport& report : {found(), nothing_to_change(), nothing_fits(), now_it_fits()}) {
+    for (const TuneReport& report :
+         {found(), nothing_to_change(), nothing_fits(), now_it_fits(), of_paged()}) {
       const std::string text = draw_tune(report, {.out = {.width = width}});
       for (std::size_t start = 0; start < text.size();) {
         const std::size_t end = text.find('\n', start);
@@ -217,8 +250,11 @@ TEST_F(TuneCommand, WrongWordsAreExplained) {
       {{"--without", "max_split_size"}, "did you mean 'max_split_size_mb'?"},
       {{"--without", "backend"}, "what is: expandable_segments"},
       {{"--limit", "much"}, "--limit: "},
-      {{"--card", "voodoo2"}, "neither a size such as 24GiB nor one of"},
-      {{"--version", "new"}, "--version: "}};
+      {{"--card", "voodoo2"}, "'--card list'"},
+      {{"--pytorch", "new"}, "--pytorch: "},
+      {{"--version", "2.11"}, "--pytorch 2.11"},
+      {{"--version=2.11"}, "--pytorch 2.11"},
+      {{"--limit", "16"}, "did you mean 16GiB?"}};
   for (const auto& [words, complaint] : cases) {
     std::vector<std::string> arguments{"tune", snapshot_};
     arguments.insert(arguments.end(), words.begin(), words.end());

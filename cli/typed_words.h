@@ -1,0 +1,36 @@
+// The words that several commands take, read in one way: sizes, limits, cards and releases of
+// PyTorch. Each throws UsageError, with what was typed, what is wrong with it and what to type.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "headroom/memory/config.h"
+
+#include "cli/command.h"
+
+namespace headroom::cli {
+
+// Unset where nothing was typed.
+[[nodiscard]] std::optional<std::uint64_t> typed_size(const std::string& text,
+                                                      std::string_view option);
+
+// What an allocator may reserve. Nothing runs in less than 1 MiB: `24` was meant as 24GiB.
+[[nodiscard]] std::optional<std::uint64_t> typed_limit(const std::string& text,
+                                                       std::string_view option = "--limit");
+
+// A card's name in any case, or its size. `list` is answered before a command runs: cards_text().
+struct TypedCard {
+  std::string name{};  // as the table has it; as typed for a size
+  std::uint64_t size_bytes = 0;
+};
+[[nodiscard]] std::optional<TypedCard> typed_card(const std::string& text);
+
+[[nodiscard]] std::optional<memory::PyTorchVersion> typed_pytorch(const std::string& text);
+
+// What `--card list` prints: the cards that have a name, with their sizes.
+[[nodiscard]] std::string cards_text(const Context& context);
+
+}  // namespace headroom::cli
