@@ -1,0 +1,272 @@
+#include "headroom/analysis/internal/lifetime_roles.h"
+
+#include <algorithm>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "headroom/analysis/internal/passes.h"
+#include "headroom/analysis/internal/recomputed.h"
+#include "headroom/base/bytes.h"
+
+namespace headroom::analysis::internal {
+namespace {
+
+using memory::Category;
+using SizeCounts = std::unordered_map<std::uint64_t, std::uint32_t>;
+
+// Counters of steps, scales and other numbers on the side.
+constexpr std::uint64_t kTinyBytes = 512;
+
+class Roles {
+ public:
+  explicit Roles(const TraceIndex& index)
+      : index_(index),
+        blocks_(index.lifetimes()),
+        passes_(find_passes(index)),
+        answers_(blocks_.size()) {}
+
+  std::vector<CategoryAnswer> run() {
+    find_load_end();
+    count_parameters();
+    find_gradients();
+    is_training_ = looks_like_training();
+    if (!is_training_) drop_gradients();
+    name_stayers();
+    name_transients();
+    if (is_training_) split_copies();
+    return std::move(answers_);
+  }
+
+ private:
+  static std::uint32_t free_of(const Lifetime& block) {
+    return std::min(block.free_event, block.end_event);
+  }
+  [[nodiscard]] bool is_stayer(std::size_t id) const { return passes_.is_stayer[id] != 0; }
+  void set(std::size_t id, Category category, Certainty certainty) {
+    answers_[id] = {.category = category, .certainty = certainty};
+  }
+  [[nodiscard]] const std::vector<Pass>& passes() const { return passes_.all; }
+
+  // The first lifetime that begins at or behind an event.
+  [[nodiscard]] std::size_t first_from(std::uint32_t event) const {
+    const auto at = std::ranges::partition_point(blocks_, [&](const Lifetime& block) {
+      return block.is_initial() || block.alloc_event < event;
+    });
+    return static_cast<std::size_t>(at - blocks_.begin());
+  }
+
+  // --- Parameters --------------------------------------------------------------------------------
+
+  // A model is there before the first pass. Without passes it ends where blocks begin to come and
+  // go more often than they stay.
+  void find_load_end() {
+    initial_ = first_from(0);
+    if (!passes().empty()) {
+      load_end_ = first_from(passes().front().begin);
+      return;
+    }
+    std::int64_t sum = 0;
+    std::int64_t most = 0;
+    load_end_ = initial_;
+    for (std::size_t id = initial_; id < blocks_.size(); ++id) {
+      sum += is_stayer(id) ? 1 : -1;
+      if (sum < most) continue;
+      most = sum;
+      load_end_ = id + 1;
+    }
+  }
+
+  void count_parameters() {
+    for (std::size_t id = 0; id < load_end_; ++id) {
+      if (!is_stayer(id)) continue;
+      ++parameters_[blocks_[id].requested_bytes];
+      parameter_bytes_ += blocks_[id].requested_bytes;
+    }
+  }
+
+  // --- Gradients ---------------------------------------------------------------------------------
+
+  // Made in the backward of a pass, in the size of a parameter that has none yet, and there after.
+  void find_gradients() {
+    SizeCounts held;
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> ends;  // by size, as a heap
+    const auto release = [&](std::uint32_t now) {
+      while (!ends.empty() && ends.front().first < now) {
+        --held[ends.front().second];
+        std::ranges::pop_heap(ends, std::ranges::greater{});
+        ends.pop_back();
+      }
+    };
+    for (const Pass& pass : passes()) {
+      const std::size_t stop = first_from(pass.end + 1);
+      for (std::size_t id = first_from(pass.turn); id < stop; ++id) {
+        const Lifetime& block = blocks_[id];
+        if (free_of(block) <= pass.end) continue;
+        const auto parameter = parameters_.find(block.requested_bytes);
+        if (parameter == parameters_.end()) continue;
+        release(block.alloc_event);
+        std::uint32_t& count = held[block.requested_bytes];
+        if (count >= parameter->second) continue;
+        ++count;
+        std::uint32_t& most = gradients_[block.requested_bytes];
+        most = std::max(most, count);
+        ends.emplace_back(free_of(block), block.requested_bytes);
+        std::ranges::push_heap(ends, std::ranges::greater{});
+        set(id, Category::kGradient, Certainty::kLifetime);
+      }
+    }
+  }
+
+  // Parameters and gradients have so many sizes and so many bytes in common that it is no accident.
+  [[nodiscard]] bool looks_like_training() const {
+    std::uint64_t bytes = 0;
+    std::uint64_t count = 0;
+    for (const auto& [size, n] : gradients_) {
+      bytes += size * n;
+      count += n;
+    }
+    return bytes > parameter_bytes_ * 3 / 10 || (gradients_.size() >= 3 && count >= 6);
+  }
+
+  void drop_gradients() {
+    gradients_.clear();
+    std::ranges::fill(answers_, CategoryAnswer{});
+  }
+
+  // --- What stays --------------------------------------------------------------------------------
+
+  void name_stayers() {
+    for (std::size_t id = 0; id < load_end_; ++id) {
+      if (!is_stayer(id)) continue;
+      const bool is_sure = !is_training_ || gradients_.contains(blocks_[id].requested_bytes);
+      set(id, Category::kParameter, is_sure ? Certainty::kLifetime : Certainty::kGuess);
+    }
+    if (passes().empty()) return;
+    for (std::size_t i = 0; i < passes().size(); ++i) {
+      const Pass& pass = passes()[i];
+      for_stayers(pass.begin, pass.end + 1, [&](std::size_t id) { name_made_in_pass(id, pass); });
+      const bool is_last = i + 1 == passes().size();
+      const std::uint32_t next = is_last ? index_.end_position() : passes()[i + 1].begin;
+      name_made_between(pass.end + 1, next, is_last);
+    }
+  }
+
+  template <class F>
+  void for_stayers(std::uint32_t from, std::uint32_t to, const F& use) {
+    const std::size_t stop = first_from(to);
+    for (std::size_t id = first_from(from); id < stop; ++id) {
+      if (is_stayer(id) && answers_[id].certainty == Certainty::kNone) use(id);
+    }
+  }
+
+  // Libraries take their workspaces when they are used first. In the last pass, what stays may be
+  // no more than what the end of the recording caught.
+  void name_made_in_pass(std::size_t id, const Pass& pass) {
+    const bool is_last = &pass == &passes().back();
+    if (is_last && passes().size() > 1) return set(id, Category::kActivation, Certainty::kGuess);
+    set(id, Category::kWorkspace, Certainty::kGuess);
+  }
+
+  // The optimiser's state, made in its first step. Behind the last pass it ends where a block comes
+  // that is like no parameter: the next pass has begun.
+  void name_made_between(std::uint32_t from, std::uint32_t to, bool is_last) {
+    bool is_next_pass = is_last && (has_state_ || passes().size() > 1);
+    for_stayers(from, to, [&](std::size_t id) {
+      const std::uint64_t size = blocks_[id].requested_bytes;
+      const bool fits = gradients_.contains(size) || size <= kTinyBytes;
+      is_next_pass = is_next_pass || (is_last && !fits);
+      if (!is_training_ || is_next_pass) {
+        return set(id, Category::kActivation, Certainty::kGuess);
+      }
+      has_state_ = has_state_ || gradients_.contains(size);
+      set(id, Category::kOptimizerState, fits ? Certainty::kLifetime : Certainty::kGuess);
+    });
+  }
+
+  // --- What comes and goes -----------------------------------------------------------------------
+
+  void name_transients() {
+    for (std::size_t id = 0; id < blocks_.size(); ++id) {
+      if (answers_[id].certainty != Certainty::kNone) continue;
+      set(id, Category::kActivation, Certainty::kGuess);
+    }
+    if (!is_training_) return;
+    for (const Pass& pass : passes()) {
+      name_data(pass);
+      name_backward(pass);
+    }
+  }
+
+  // A batch is the first that a pass takes, and there to its end.
+  void name_data(const Pass& pass) {
+    for (std::size_t id = first_from(pass.begin); id < blocks_.size(); ++id) {
+      const Lifetime& block = blocks_[id];
+      if (block.alloc_event >= pass.turn || free_of(block) <= pass.end) return;
+      if (answers_[id].category != Category::kActivation) continue;
+      set(id, Category::kData, Certainty::kGuess);
+    }
+  }
+
+  // Gradients of activations, but for what is computed a second time.
+  void name_backward(const Pass& pass) {
+    const std::size_t first = first_from(pass.begin);
+    const std::size_t turn = first_from(pass.turn);
+    const std::size_t stop = first_from(pass.end + 1);
+    const std::vector<char> is_recomputed =
+        find_recomputed(blocks_.subspan(first, turn - first), blocks_.subspan(turn, stop - turn));
+    for (std::size_t id = turn; id < stop; ++id) {
+      if (answers_[id].category != Category::kActivation || is_recomputed[id - turn] != 0) continue;
+      set(id, Category::kGradient, Certainty::kGuess);
+    }
+  }
+
+  // --- Copies of the parameters ------------------------------------------------------------------
+
+  // A history that starts in the middle has parameters and state side by side. Each size is there
+  // once for its parameters and once for each part of the state.
+  void split_copies() {
+    if (initial_ == 0 || gradients_.empty()) return;
+    std::uint64_t copies_bytes = 0;
+    std::uint64_t gradient_bytes = 0;
+    for (const auto& [size, count] : gradients_) {
+      copies_bytes += size * (parameters_[size] / count) * count;
+      gradient_bytes += size * count;
+    }
+    const std::uint64_t copies = (copies_bytes + gradient_bytes / 2) / gradient_bytes;
+    if (copies < 2) return;
+    SizeCounts states;
+    for (const auto& [size, count] : gradients_) {
+      const auto wanted = static_cast<std::uint32_t>(count * (copies - 1));
+      states[size] = std::min(wanted, parameters_[size] - std::min(parameters_[size], count));
+    }
+    for (std::size_t id = initial_; id-- > 0;) {
+      if (answers_[id].category != Category::kParameter) continue;
+      const auto left = states.find(blocks_[id].requested_bytes);
+      if (left == states.end() || left->second == 0) continue;
+      --left->second;
+      set(id, Category::kOptimizerState, Certainty::kLifetime);
+    }
+  }
+
+  const TraceIndex& index_;
+  std::span<const Lifetime> blocks_;
+  Passes passes_;
+  std::vector<CategoryAnswer> answers_;
+  std::size_t initial_ = 0;   // how many were there before the first event
+  std::size_t load_end_ = 0;  // the first lifetime behind the load
+  SizeCounts parameters_;
+  std::uint64_t parameter_bytes_ = 0;
+  SizeCounts gradients_;  // the most there were at once
+  bool is_training_ = false;
+  bool has_state_ = false;
+};
+
+}  // namespace
+
+std::vector<CategoryAnswer> roles_by_lifetime(const TraceIndex& index) {
+  if (index.lifetimes().empty()) return {};
+  return Roles(index).run();
+}
+
+}  // namespace headroom::analysis::internal
