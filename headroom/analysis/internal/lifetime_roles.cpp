@@ -214,7 +214,9 @@ class Roles {
     const std::size_t turn = first_from(pass.turn);
     const std::size_t stop = first_from(pass.end + 1);
     const std::vector<char> is_recomputed =
-        find_recomputed(blocks_.subspan(first, turn - first), blocks_.subspan(turn, stop - turn));
+        find_recomputed(blocks_.subspan(first, turn - first),
+                        blocks_.subspan(turn, stop - turn),
+                        std::span(answers_).subspan(turn, stop - turn));
     for (std::size_t id = turn; id < stop; ++id) {
       if (answers_[id].category != Category::kActivation || is_recomputed[id - turn] != 0) continue;
       set(id, Category::kGradient, Certainty::kGuess);

@@ -22,13 +22,7 @@ class PassFinder {
       last_alloc_ = blocks_[i].alloc_event;
       break;
     }
-    out_.is_stayer.assign(blocks_.size(), 0);
-    for (std::size_t id = 0; id < blocks_.size(); ++id) {
-      if (free_of(blocks_[id]) < last_alloc_) continue;
-      out_.is_stayer[id] = 1;
-      // The later half may have what the end of the recording caught in the middle of a pass.
-      if (id * 2 < blocks_.size()) old_sizes_.insert(blocks_[id].requested_bytes);
-    }
+    find_stayers();
   }
 
   Passes run() {
@@ -41,6 +35,21 @@ class PassFinder {
   }
 
  private:
+  // A program that ends frees everything behind its last allocation. One that was recorded while
+  // it ran, or that failed, frees there what it happens to hold.
+  void find_stayers() {
+    const auto old = blocks_.first((blocks_.size() + 1) / 2);
+    const bool is_running = std::ranges::any_of(old, &Lifetime::is_final);
+    out_.is_stayer.assign(blocks_.size(), 0);
+    for (std::size_t id = 0; id < blocks_.size(); ++id) {
+      const bool stays = is_running ? blocks_[id].is_final() : free_of(blocks_[id]) >= last_alloc_;
+      if (!stays) continue;
+      out_.is_stayer[id] = 1;
+      // The later half may have what the end of the recording caught in the middle of a pass.
+      if (id * 2 < blocks_.size()) old_sizes_.insert(blocks_[id].requested_bytes);
+    }
+  }
+
   static std::uint32_t free_of(const Lifetime& block) {
     return std::min(block.free_event, block.end_event);
   }
@@ -155,13 +164,36 @@ class PassFinder {
       break;
     }
     turn_at_loss(pass);
-    // What the backward makes and gives up again: while it lives, the backward goes on.
+    pass.end = backward_end(pass, latest);
+  }
+
+  // While something lives that the backward made and gives up again, it goes on; and where it soon
+  // gives up more of what the forward kept.
+  [[nodiscard]] std::uint32_t backward_end(const Pass& pass, std::uint32_t latest) const {
+    constexpr std::uint32_t kSoonEvents = 16;
+    std::vector<std::uint32_t> kept_ends;
+    const auto [first, turn] = born_in(pass.begin, pass.turn + 1);
+    for (std::size_t id = first; id < turn; ++id) {
+      const std::uint32_t end = free_of(blocks_[id]);
+      if (is_transient(id) && end > pass.end && end < latest) kept_ends.push_back(end);
+    }
+    std::ranges::sort(kept_ends);
+    std::uint32_t end = pass.end;
+    auto kept = kept_ends.begin();
     auto [next, stop] = born_in(pass.turn + 1, latest);
-    for (; next < stop && blocks_[next].alloc_event <= pass.end; ++next) {
-      const Lifetime& block = blocks_[next];
-      if (out_.is_stayer[next] != 0 || has_old_size(block) || free_of(block) >= latest)
-        continue;
-      pass.end = std::max(pass.end, free_of(block));
+    while (true) {
+      for (; next < stop && blocks_[next].alloc_event <= end; ++next) {
+        const Lifetime& block = blocks_[next];
+        if (is_transient(next) && free_of(block) < latest) end = std::max(end, free_of(block));
+      }
+      while (kept != kept_ends.end() && *kept <= end) ++kept;
+      if (kept == kept_ends.end() || *kept > end + kSoonEvents) return end;
+      // Not over gradients or the optimiser's state, for a batch that is given up behind them.
+      if (goes_together_in(end, *kept)) return end;
+      for (std::size_t id = next; id < stop && blocks_[id].alloc_event < *kept; ++id) {
+        if (out_.is_stayer[id] != 0) return end;
+      }
+      end = *kept;
     }
   }
 
@@ -181,9 +213,21 @@ class PassFinder {
 
   [[nodiscard]] bool keeps_until(const Pass& whole, const Pass& part) const {
     const auto [first, last] = born_in(whole.begin, whole.turn);
+    const auto [part_first, part_last] = born_in(part.begin, part.turn);
+    const bool is_small = (part_last - part_first) * 2 < last - first;
+    if (is_small && !goes_together_in(whole.end, part.begin)) return true;
     for (std::size_t id = first; id < last; ++id) {
       const std::uint32_t end = free_of(blocks_[id]);
       if (is_transient(id) && end > part.turn && end <= part.end) return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool goes_together_in(std::uint32_t from, std::uint32_t to) const {
+    for (std::uint32_t event = from; event < to; ++event) {
+      const std::uint32_t id = index_.lifetime_of(event);
+      if (id == kNoEvent || blocks_[id].free_event != event) continue;
+      if (is_freed_together_[id] != 0) return true;
     }
     return false;
   }
@@ -206,11 +250,14 @@ class PassFinder {
       before = id;
     }
     std::size_t found = last;
+    std::size_t numbers = 0;
     for (std::size_t id = last; id-- > first;) {
-      if (found != last && found - id > kNear) break;
-      if (is_number(id)) found = id;
+      if (numbers > 1 && found - id > kNear) break;
+      if (!is_number(id)) continue;
+      numbers = numbers > 0 && found - id <= kNear ? numbers + 1 : 1;
+      found = id;
     }
-    if (found != last) pass.turn = blocks_[found].alloc_event;
+    if (numbers > 1) pass.turn = blocks_[found].alloc_event;
   }
 
   [[nodiscard]] bool is_number(std::size_t id) const {

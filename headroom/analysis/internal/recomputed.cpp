@@ -1,5 +1,6 @@
 #include "headroom/analysis/internal/recomputed.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_set>
 
@@ -21,13 +22,23 @@ std::uint64_t row_hash(std::span<const Lifetime> blocks, std::size_t at) {
 }  // namespace
 
 std::vector<char> find_recomputed(std::span<const Lifetime> forward,
-                                  std::span<const Lifetime> backward) {
+                                  std::span<const Lifetime> backward,
+                                  std::span<const CategoryAnswer> known) {
   std::vector<char> out(backward.size(), 0);
   std::unordered_set<std::uint64_t> rows;
   for (std::size_t i = 0; i + kRow <= forward.size(); ++i) rows.insert(row_hash(forward, i));
   for (std::size_t i = 0; i + kRow <= backward.size(); ++i) {
-    if (!rows.contains(row_hash(backward, i))) continue;
+    const bool has_known = std::ranges::any_of(known.subspan(i, kRow), [](const auto& answer) {
+      return answer.category == memory::Category::kGradient;
+    });
+    if (has_known || !rows.contains(row_hash(backward, i))) continue;
     for (std::size_t k = 0; k < kRow; ++k) out[i + k] = 1;
+  }
+  // Behind what is computed again comes its gradient, which often has the next size in the row. The
+  // last result that is computed again is needed by nobody and goes at once.
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bool is_last = i + 1 == out.size() || out[i + 1] == 0;
+    if (out[i] != 0 && is_last) out[i] = 0;
   }
   return out;
 }

@@ -5,12 +5,15 @@
 #include <span>
 #include <vector>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/lifetimes.h"
 
 namespace headroom::analysis::internal {
 
-// For each block of the backward, by allocation. Linear.
+// For each block of the backward, by allocation. What is known as a gradient is none of them, nor
+// between them. Linear.
 [[nodiscard]] std::vector<char> find_recomputed(std::span<const Lifetime> forward,
-                                                std::span<const Lifetime> backward);
+                                                std::span<const Lifetime> backward,
+                                                std::span<const CategoryAnswer> known);
 
 }  // namespace headroom::analysis::internal
