@@ -2,11 +2,13 @@
 // what was found or write it as JSON.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/groups.h"
 #include "headroom/analysis/histograms.h"
 #include "headroom/analysis/index.h"
@@ -26,8 +28,13 @@ struct PeakInfo {
 // Blocks that share something, and how their allocation is reached.
 struct HolderInfo {
   analysis::Group group{};
+  std::string known_by{};            // of a category, where it was not recorded
   std::vector<std::string> stack{};  // of the largest block, innermost frame first
 };
+
+// Sizes asked for, by category and by how each is known.
+using CategorySums =
+    std::array<std::array<std::uint64_t, analysis::kCertaintyCount>, memory::kCategoryCount>;
 
 struct DeviceInfo {
   std::string name{};
@@ -72,7 +79,8 @@ struct DeviceInfo {
   std::uint64_t blocks_at_peak = 0;
   std::vector<HolderInfo> sites{};  // empty without stacks
   std::vector<HolderInfo> by_size{};
-  std::vector<HolderInfo> categories{};   // empty where none is known
+  std::vector<HolderInfo> categories{};  // empty where none is known
+  CategorySums categories_at_peak{};
   std::vector<HolderInfo> annotations{};  // the same
 
   analysis::Anomalies anomalies{};
@@ -95,6 +103,8 @@ struct InfoQuestion {
   std::string path{};
   std::size_t top = 8;                  // holders to list
   std::optional<std::string> device{};  // only this one, by name or number
+  std::string rules_path{};             // of category rules; empty: none
+  analysis::CategoryRules rules{};
 };
 
 // Throws UsageError for a device that the recording does not have.

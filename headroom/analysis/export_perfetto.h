@@ -2,8 +2,8 @@
 //
 //   a process        for each device, with
 //   counter tracks   `allocated` and `reserved`, in bytes, at every change
-//   async slices     the blocks that held the most for longest, named by their site, with size and
-//                    address; the annotations of the program
+//   async slices     the blocks that held the most for longest, named by their site, with size,
+//                    address and category; the annotations of the program
 //   instants         where memory ran out
 //
 // Times are microseconds from the first event.

@@ -11,10 +11,12 @@ namespace {
 
 class Grouping {
  public:
-  Grouping(const TraceIndex& index, GroupBy by) : trace_(index.trace()), by_(by), sites_(trace_) {}
+  Grouping(const TraceIndex& index, GroupBy by, const Categories* categories)
+      : index_(index), trace_(index.trace()), by_(by), categories_(categories), sites_(trace_) {}
 
-  void add(const Lifetime& block) {
-    const std::uint64_t key = key_of(block);
+  void add(std::uint32_t id) {
+    const Lifetime& block = index_.lifetimes()[id];
+    const std::uint64_t key = key_of(id);
     const auto [at, is_new] = numbers_.try_emplace(key, groups_.size());
     if (is_new) groups_.push_back({.label = label_of(key)});
     Group& group = groups_[at->second];
@@ -33,17 +35,17 @@ class Grouping {
   }
 
  private:
-  std::uint64_t key_of(const Lifetime& block) {
-    const Details& details = trace_.details[block.details];
+  std::uint64_t key_of(std::uint32_t id) {
+    const Lifetime& block = index_.lifetimes()[id];
     switch (by_) {
       case GroupBy::kSite:
         return sites_.of(block.stack);
       case GroupBy::kStack:
         return block.stack;
       case GroupBy::kCategory:
-        return static_cast<std::uint64_t>(details.category.value_or(memory::Category::kUnknown));
+        return static_cast<std::uint64_t>(categories_->of(id));
       case GroupBy::kAnnotation:
-        return details.user_metadata.value_or(0);
+        return trace_.details[block.details].user_metadata.value_or(0);
       case GroupBy::kSize:
         return block.requested_bytes;
     }
@@ -66,8 +68,10 @@ class Grouping {
     return {};
   }
 
+  const TraceIndex& index_;
   const Trace& trace_;
   GroupBy by_;
+  const Categories* categories_;  // where they are asked for
   Sites sites_;
   std::unordered_map<std::uint64_t, std::size_t> numbers_;
   std::vector<Group> groups_;
@@ -78,8 +82,17 @@ class Grouping {
 std::vector<Group> group_blocks(const TraceIndex& index,
                                 std::span<const std::uint32_t> lifetimes,
                                 GroupBy by) {
-  Grouping grouping(index, by);
-  for (const std::uint32_t id : lifetimes) grouping.add(index.lifetimes()[id]);
+  if (by == GroupBy::kCategory) return group_blocks(index, lifetimes, Categories(index));
+  Grouping grouping(index, by, nullptr);
+  for (const std::uint32_t id : lifetimes) grouping.add(id);
+  return grouping.take();
+}
+
+std::vector<Group> group_blocks(const TraceIndex& index,
+                                std::span<const std::uint32_t> lifetimes,
+                                const Categories& categories) {
+  Grouping grouping(index, GroupBy::kCategory, &categories);
+  for (const std::uint32_t id : lifetimes) grouping.add(id);
   return grouping.take();
 }
 

@@ -1,6 +1,7 @@
 #include "headroom/analysis/internal/lifetime_roles.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,14 @@ using SizeCounts = std::unordered_map<std::uint64_t, std::uint32_t>;
 // Counters of steps, scales and other numbers on the side.
 constexpr std::uint64_t kTinyBytes = 512;
 
+// What cuBLAS takes for a handle, on GPUs since Hopper and before.
+bool is_library_size(std::uint64_t size_bytes) {
+  return size_bytes == 32_MiB || size_bytes == 8_MiB + 128_KiB;
+}
+
+// Twice a size may be another size of the same model; of so many sizes it is not for all of them.
+constexpr std::size_t kFewestSizes = 4;
+
 class Roles {
  public:
   explicit Roles(const TraceIndex& index)
@@ -34,7 +43,11 @@ class Roles {
     if (!is_training_) drop_gradients();
     name_stayers();
     name_transients();
-    if (is_training_) split_copies();
+    if (is_training_) {
+      split_copies();
+    } else if (initial_ != 0 && has_backward()) {
+      split_kept_gradients();
+    }
     return std::move(answers_);
   }
 
@@ -79,7 +92,7 @@ class Roles {
 
   void count_parameters() {
     for (std::size_t id = 0; id < load_end_; ++id) {
-      if (!is_stayer(id)) continue;
+      if (!is_stayer(id) || is_library_size(blocks_[id].requested_bytes)) continue;
       ++parameters_[blocks_[id].requested_bytes];
       parameter_bytes_ += blocks_[id].requested_bytes;
     }
@@ -126,7 +139,8 @@ class Roles {
       bytes += size * n;
       count += n;
     }
-    return bytes > parameter_bytes_ * 3 / 10 || (gradients_.size() >= 3 && count >= 6);
+    const bool is_many = gradients_.size() >= 3 && (count >= 6 || passes().size() >= 3);
+    return is_many || bytes > parameter_bytes_ * 3 / 10;
   }
 
   void drop_gradients() {
@@ -137,9 +151,15 @@ class Roles {
   // --- What stays --------------------------------------------------------------------------------
 
   void name_stayers() {
+    const bool hides_gradients = initial_ != 0 && has_backward();
     for (std::size_t id = 0; id < load_end_; ++id) {
       if (!is_stayer(id)) continue;
-      const bool is_sure = !is_training_ || gradients_.contains(blocks_[id].requested_bytes);
+      const std::uint64_t size = blocks_[id].requested_bytes;
+      if (is_library_size(size)) {
+        set(id, Category::kWorkspace, Certainty::kGuess);
+        continue;
+      }
+      const bool is_sure = is_training_ ? gradients_.contains(size) : !hides_gradients;
       set(id, Category::kParameter, is_sure ? Certainty::kLifetime : Certainty::kGuess);
     }
     if (passes().empty()) return;
@@ -148,7 +168,10 @@ class Roles {
       for_stayers(pass.begin, pass.end + 1, [&](std::size_t id) { name_made_in_pass(id, pass); });
       const bool is_last = i + 1 == passes().size();
       const std::uint32_t next = is_last ? index_.end_position() : passes()[i + 1].begin;
-      name_made_between(pass.end + 1, next, is_last);
+      const std::uint32_t batch = is_last ? next : batch_before(pass.end + 1, next);
+      name_made_between(pass.end + 1, batch, is_last);
+      for_stayers(
+          batch, next, [&](std::size_t id) { set(id, Category::kData, Certainty::kGuess); });
     }
   }
 
@@ -168,20 +191,46 @@ class Roles {
     set(id, Category::kWorkspace, Certainty::kGuess);
   }
 
+  // A batch that the end of the recording caught: the last blocks before its pass, like no
+  // parameter.
+  [[nodiscard]] std::uint32_t batch_before(std::uint32_t from, std::uint32_t pass_begin) const {
+    constexpr std::size_t kMostTensors = 4;
+    constexpr std::size_t kMostPassing = 8;
+    const std::size_t first = first_from(from);
+    const std::size_t last = first_from(pass_begin);
+    std::size_t id = last;
+    const auto is_batch = [&](std::size_t i) {
+      const std::uint64_t size = blocks_[i].requested_bytes;
+      return is_stayer(i) && !fits_gradient(size) && size > kTinyBytes / 8;
+    };
+    // The first layers may have asked for something that the pass does not keep.
+    while (id > first && last - id < kMostPassing && !is_stayer(id - 1)) --id;
+    const std::size_t end = id;
+    while (id > first && is_batch(id - 1)) --id;
+    if (id == end || end - id > kMostTensors) return pass_begin;
+    return blocks_[id].alloc_event;
+  }
+
   // The optimiser's state, made in its first step. Behind the last pass it ends where a block comes
   // that is like no parameter: the next pass has begun.
   void name_made_between(std::uint32_t from, std::uint32_t to, bool is_last) {
     bool is_next_pass = is_last && (has_state_ || passes().size() > 1);
     for_stayers(from, to, [&](std::size_t id) {
       const std::uint64_t size = blocks_[id].requested_bytes;
-      const bool fits = gradients_.contains(size) || size <= kTinyBytes;
+      if (is_library_size(size)) return set(id, Category::kWorkspace, Certainty::kGuess);
+      const bool fits = fits_gradient(size) || size <= kTinyBytes;
       is_next_pass = is_next_pass || (is_last && !fits);
       if (!is_training_ || is_next_pass) {
         return set(id, Category::kActivation, Certainty::kGuess);
       }
-      has_state_ = has_state_ || gradients_.contains(size);
+      has_state_ = has_state_ || fits_gradient(size);
       set(id, Category::kOptimizerState, fits ? Certainty::kLifetime : Certainty::kGuess);
     });
+  }
+
+  // State is kept in full precision where parameters are not.
+  [[nodiscard]] bool fits_gradient(std::uint64_t size) const {
+    return gradients_.contains(size) || (size % 2 == 0 && gradients_.contains(size / 2));
   }
 
   // --- What comes and goes -----------------------------------------------------------------------
@@ -192,9 +241,22 @@ class Roles {
       set(id, Category::kActivation, Certainty::kGuess);
     }
     if (!is_training_) return;
+    name_first_gradients();
     for (const Pass& pass : passes()) {
       name_data(pass);
       name_backward(pass);
+    }
+  }
+
+  // Those of a step that began before the recording.
+  void name_first_gradients() {
+    SizeCounts left = gradients_;
+    for (std::size_t id = 0; id < initial_; ++id) {
+      if (is_stayer(id) || passes_.is_freed_together[id] == 0) continue;
+      const auto count = left.find(blocks_[id].requested_bytes);
+      if (count == left.end() || count->second == 0) continue;
+      --count->second;
+      set(id, Category::kGradient, Certainty::kLifetime);
     }
   }
 
@@ -225,30 +287,96 @@ class Roles {
 
   // --- Copies of the parameters ------------------------------------------------------------------
 
-  // A history that starts in the middle has parameters and state side by side. Each size is there
-  // once for its parameters and once for each part of the state.
+  // State that was made before the first pass: by an optimiser's constructor, as copies in full
+  // precision of parameters in half, or before the recording began. Each size is there once for
+  // its parameters and once more for each copy.
   void split_copies() {
-    if (initial_ == 0 || gradients_.empty()) return;
-    std::uint64_t copies_bytes = 0;
-    std::uint64_t gradient_bytes = 0;
+    const bool is_whole = initial_ == 0;
+    const std::uint32_t full = gradients_.size() < kFewestSizes ? 0 : copies_of(2);
+    if (full > 0) take_copies(2, full, Certainty::kLifetime);
+    const std::uint32_t same = copies_of(1);
+    // In a whole history of an optimiser with state of its own, a copy is a second model.
+    if (same < 2 || (is_whole && has_state_)) return;
+    take_copies(1, same - 1, is_whole ? Certainty::kGuess : Certainty::kLifetime);
+  }
+
+  // How often the sizes of the gradients, times a factor, are there: for nine tenths of the bytes
+  // at least so often.
+  [[nodiscard]] std::uint32_t copies_of(std::uint64_t factor) const {
+    std::uint64_t bytes = 0;
+    std::map<std::uint32_t, std::uint64_t> bytes_with;
     for (const auto& [size, count] : gradients_) {
-      copies_bytes += size * (parameters_[size] / count) * count;
-      gradient_bytes += size * count;
+      const auto there = parameters_.find(size * factor);
+      bytes += size * count;
+      bytes_with[there == parameters_.end() ? 0 : there->second / count] += size * count;
     }
-    const std::uint64_t copies = (copies_bytes + gradient_bytes / 2) / gradient_bytes;
-    if (copies < 2) return;
-    SizeCounts states;
+    std::uint64_t left_out = 0;
+    for (const auto& [copies, with] : bytes_with) {
+      left_out += with;
+      if (left_out * 10 > bytes) return copies;
+    }
+    return 0;
+  }
+
+  // The last ones: parameters come first.
+  void take_copies(std::uint64_t factor, std::uint32_t copies, Certainty certainty) {
+    SizeCounts wanted;
     for (const auto& [size, count] : gradients_) {
-      const auto wanted = static_cast<std::uint32_t>(count * (copies - 1));
-      states[size] = std::min(wanted, parameters_[size] - std::min(parameters_[size], count));
+      const std::uint32_t there = parameters_[size * factor];
+      const std::uint32_t kept = factor == 1 ? std::min(there, count) : 0;
+      wanted[size * factor] = std::min(count * copies, there - kept);
     }
-    for (std::size_t id = initial_; id-- > 0;) {
+    for (std::size_t id = load_end_; id-- > 0;) {
       if (answers_[id].category != Category::kParameter) continue;
-      const auto left = states.find(blocks_[id].requested_bytes);
-      if (left == states.end() || left->second == 0) continue;
+      const auto left = wanted.find(blocks_[id].requested_bytes);
+      if (left == wanted.end() || left->second == 0) continue;
       --left->second;
-      set(id, Category::kOptimizerState, Certainty::kLifetime);
+      --parameters_[blocks_[id].requested_bytes];
+      set(id, Category::kOptimizerState, certainty);
     }
+  }
+
+  // Gradients that are kept from step to step, in a history that starts behind the first: nothing
+  // tells them from parameters and state but that each size is there so many times.
+  void split_kept_gradients() {
+    const std::uint32_t copies = common_factor();
+    if (copies < 2) return;
+    SizeCounts seen;
+    for (std::size_t id = 0; id < initial_; ++id) {
+      if (answers_[id].category != Category::kParameter) continue;
+      const std::uint64_t size = blocks_[id].requested_bytes;
+      const std::uint32_t part = seen[size]++ * copies / parameters_[size];
+      const Category category = part == 0   ? Category::kParameter
+                                : part == 1 ? Category::kGradient
+                                            : Category::kOptimizerState;
+      set(id, category, Certainty::kGuess);
+    }
+  }
+
+  // The largest that divides how often the sizes are there, but for a few.
+  [[nodiscard]] std::uint32_t common_factor() const {
+    for (const std::uint32_t factor : {5U, 4U, 3U, 2U}) {
+      std::size_t sizes = 0;
+      std::uint64_t bytes = 0;
+      for (const auto& [size, count] : parameters_) {
+        if (count % factor != 0) continue;
+        ++sizes;
+        bytes += size * count;
+      }
+      if (sizes * 10 >= parameters_.size() * 6 && bytes * 10 >= parameter_bytes_ * 9) return factor;
+    }
+    return 1;
+  }
+
+  // A backward asks for blocks while it gives up others; a request that ends only gives up.
+  [[nodiscard]] bool has_backward() const {
+    std::size_t forward = 0;
+    std::size_t backward = 0;
+    for (const Pass& pass : passes()) {
+      forward += first_from(pass.turn) - first_from(pass.begin);
+      backward += first_from(pass.end) - first_from(pass.turn);
+    }
+    return backward * 3 > forward;
   }
 
   const TraceIndex& index_;

@@ -82,10 +82,10 @@ class PassFinder {
       if (goes && has_old_size(block)) run.push_back(id);
     }
     close();
-    is_freed_together_.assign(blocks_.size(), 0);
+    out_.is_freed_together.assign(blocks_.size(), 0);
     for (const auto& ids : runs) {
       if (ids.size() * 4 < longest) continue;
-      for (const std::uint32_t id : ids) is_freed_together_[id] = 1;
+      for (const std::uint32_t id : ids) out_.is_freed_together[id] = 1;
     }
   }
 
@@ -106,7 +106,7 @@ class PassFinder {
   }
 
   [[nodiscard]] bool is_transient(std::size_t id) const {
-    return out_.is_stayer[id] == 0 && is_freed_together_[id] == 0;
+    return out_.is_stayer[id] == 0 && out_.is_freed_together[id] == 0;
   }
 
   // Rises above a threshold and falls to a part of the highest point between.
@@ -130,13 +130,21 @@ class PassFinder {
       } else if (now > high) {
         high = now;
         high_at = event;
-      } else if (static_cast<double>(now - low) <= kDrained * static_cast<double>(high - low)) {
+      } else if (is_drained(now - low, high - low, most)) {
         out_.all.push_back({.begin = low_at, .turn = high_at, .end = event});
         is_rising = false;
         low = now;
         low_at = event;
       }
     }
+  }
+
+  // Where even the largest pass keeps little, a batch and a loss that outlive it count.
+  static bool is_drained(std::int64_t left, std::int64_t kept, std::int64_t most) {
+    constexpr std::int64_t kLittle = 9;
+    constexpr std::int64_t kHeld = 4;
+    if (most <= kLittle && left <= kHeld && left * 2 <= kept) return true;
+    return static_cast<double>(left) <= kDrained * static_cast<double>(kept);
   }
 
   // The lifetimes that begin in [from, to), as numbers.
@@ -214,7 +222,7 @@ class PassFinder {
   [[nodiscard]] bool keeps_until(const Pass& whole, const Pass& part) const {
     const auto [first, last] = born_in(whole.begin, whole.turn);
     const auto [part_first, part_last] = born_in(part.begin, part.turn);
-    const bool is_small = (part_last - part_first) * 2 < last - first;
+    const bool is_small = (part_last - part_first) * 4 < (last - first) * 3;
     if (is_small && !goes_together_in(whole.end, part.begin)) return true;
     for (std::size_t id = first; id < last; ++id) {
       const std::uint32_t end = free_of(blocks_[id]);
@@ -227,7 +235,7 @@ class PassFinder {
     for (std::uint32_t event = from; event < to; ++event) {
       const std::uint32_t id = index_.lifetime_of(event);
       if (id == kNoEvent || blocks_[id].free_event != event) continue;
-      if (is_freed_together_[id] != 0) return true;
+      if (out_.is_freed_together[id] != 0) return true;
     }
     return false;
   }
@@ -270,7 +278,6 @@ class PassFinder {
   std::uint32_t end_;
   std::uint32_t last_alloc_ = 0;
   std::unordered_set<std::uint64_t> old_sizes_;  // of stayers
-  std::vector<char> is_freed_together_;
   std::vector<std::int64_t> depth_;
   Passes out_;
 };

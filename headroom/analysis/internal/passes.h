@@ -32,6 +32,8 @@ struct Passes {
   // For each lifetime: whether it outlives what the program does, being there when the last block
   // is asked for. Parameters do, and what the end of the recording caught.
   std::vector<char> is_stayer{};
+  // The same: whether it has the size of a stayer and goes with others like it, as gradients do.
+  std::vector<char> is_freed_together{};
 };
 
 [[nodiscard]] Passes find_passes(const TraceIndex& index);
