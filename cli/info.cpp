@@ -94,9 +94,9 @@ std::string known_by(const std::array<std::uint64_t, analysis::kCertaintyCount>&
     case Certainty::kGuess:
       return "a guess";
     case Certainty::kLifetime:
-      return "by sizes and lifetimes";
+      return "by lifetime";
     case Certainty::kStack:
-      return "by stack or annotation";
+      return "by stack";
     case Certainty::kRule:
       return "by rule";
     default:

@@ -1,5 +1,5 @@
 // Rules of a user that say what blocks are for, where the recording does not and the inference is
-// wrong. docs/format/category-rules.md has the format:
+// wrong. docs/guide/categories.md has the format:
 //
 //   parameter   site:model.py:31
 //   activation  stack:flash_attn

@@ -27,6 +27,9 @@ bool is_library_size(std::uint64_t size_bytes) {
 // Twice a size may be another size of the same model; of so many sizes it is not for all of them.
 constexpr std::size_t kFewestSizes = 4;
 
+// A program that does the same so often has loaded what was there before.
+constexpr std::size_t kFewestRequests = 3;
+
 class Roles {
  public:
   explicit Roles(const TraceIndex& index)
@@ -36,6 +39,7 @@ class Roles {
         answers_(blocks_.size()) {}
 
   std::vector<CategoryAnswer> run() {
+    if (says_nothing()) return std::move(answers_);
     find_load_end();
     count_parameters();
     find_gradients();
@@ -67,6 +71,11 @@ class Roles {
       return block.is_initial() || block.alloc_event < event;
     });
     return static_cast<std::size_t>(at - blocks_.begin());
+  }
+
+  // A final state, or a load and no more: parameters, or anything else that was there.
+  [[nodiscard]] bool says_nothing() const {
+    return passes().empty() && std::ranges::count(passes_.is_stayer, 0) < 2;
   }
 
   // --- Parameters --------------------------------------------------------------------------------
@@ -159,7 +168,8 @@ class Roles {
         set(id, Category::kWorkspace, Certainty::kGuess);
         continue;
       }
-      const bool is_sure = is_training_ ? gradients_.contains(size) : !hides_gradients;
+      const bool is_sure = is_training_ ? gradients_.contains(size)
+                                        : !hides_gradients && passes().size() >= kFewestRequests;
       set(id, Category::kParameter, is_sure ? Certainty::kLifetime : Certainty::kGuess);
     }
     if (passes().empty()) return;

@@ -29,6 +29,7 @@ class PassFinder {
     mark_freed_together();
     count_depth();
     find_turns();
+    let_last_pass_go();
     for (std::size_t i = 0; i < out_.all.size(); ++i) fit(i);
     join_recomputed();
     return std::move(out_);
@@ -47,6 +48,21 @@ class PassFinder {
       out_.is_stayer[id] = 1;
       // The later half may have what the end of the recording caught in the middle of a pass.
       if (id * 2 < blocks_.size()) old_sizes_.insert(blocks_[id].requested_bytes);
+    }
+  }
+
+  // The last pass may end behind the last allocation. What it made goes before what was there.
+  void let_last_pass_go() {
+    if (out_.all.size() < 2) return;
+    const std::uint32_t begin = out_.all.back().begin;
+    std::uint32_t older_goes = kNoEvent;
+    for (std::size_t id = 0; id < blocks_.size() && birth_of(blocks_[id]) < begin; ++id) {
+      if (out_.is_stayer[id] != 0) older_goes = std::min(older_goes, free_of(blocks_[id]));
+    }
+    for (std::size_t id = blocks_.size(); id-- > 0 && birth_of(blocks_[id]) >= begin;) {
+      if (out_.is_stayer[id] == 0 || free_of(blocks_[id]) >= older_goes) continue;
+      out_.is_stayer[id] = 0;
+      out_.is_freed_together[id] = has_old_size(blocks_[id]) ? 1 : 0;
     }
   }
 
