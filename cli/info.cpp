@@ -13,12 +13,15 @@
 #include "headroom/trace/device_name.h"
 #include "headroom/trace/used_devices.h"
 
+#include "cli/category_rules_input.h"
 #include "cli/commands.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
 namespace {
 
+using analysis::CategoryRules;
+using analysis::Certainty;
 using analysis::GroupBy;
 using analysis::TraceIndex;
 using trace::Action;
@@ -119,20 +122,63 @@ std::vector<HolderInfo> known_holders(std::vector<HolderInfo> all, std::string_v
   return all;
 }
 
-void look_at_peak(const TraceIndex& index, std::size_t top, DeviceInfo& info) {
+// How most of a category is known; nothing where it was recorded.
+std::string known_by(const std::array<std::uint64_t, analysis::kCertaintyCount>& bytes) {
+  const auto most = std::ranges::max_element(bytes) - bytes.begin();
+  switch (static_cast<Certainty>(most)) {
+    case Certainty::kGuess:
+      return "a guess";
+    case Certainty::kLifetime:
+      return "by lifetime";
+    case Certainty::kStack:
+      return "by stack";
+    case Certainty::kRule:
+      return "by rule";
+    default:
+      return {};
+  }
+}
+
+std::vector<HolderInfo> category_holders(const TraceIndex& index,
+                                         std::span<const std::uint32_t> blocks,
+                                         const CategoryRules& rules,
+                                         CategorySums& sums) {
+  const analysis::Categories categories(index, rules);
+  for (const std::uint32_t id : blocks) {
+    const auto category = static_cast<std::size_t>(categories.of(id));
+    const auto certainty = static_cast<std::size_t>(categories.certainty_of(id));
+    sums[category][certainty] += index.lifetimes()[id].requested_bytes;
+  }
+  std::vector<HolderInfo> out;
+  for (analysis::Group& group : group_blocks(index, blocks, categories)) {
+    HolderInfo& holder = out.emplace_back();
+    holder.stack = stack_text(index.trace(), group.stack);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (to_string(static_cast<memory::Category>(i)) == group.label) {
+        holder.known_by = known_by(sums[i]);
+      }
+    }
+    holder.group = std::move(group);
+  }
+  return out;
+}
+
+void look_at_peak(const TraceIndex& index, const InfoQuestion& question, DeviceInfo& info) {
   const auto blocks = index.allocated_at(index.peaks().allocated.position);
   info.blocks_at_peak = blocks.size();
   info.has_stacks = std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
     return !index.trace().stacks.frame_ids(block.stack).empty();
   });
+  const std::size_t top = question.top;
   if (info.has_stacks) look_at_stacks(index, blocks, top, info);
   info.by_size = holders(index, blocks, GroupBy::kSize, top);
-  info.categories = known_holders(holders(index, blocks, GroupBy::kCategory, top), "unknown");
+  info.categories = known_holders(
+      category_holders(index, blocks, question.rules, info.categories_at_peak), "unknown");
   info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation, top), "(none)");
   if (!info.annotations.empty()) info.modules = info.annotations;
 }
 
-DeviceInfo look_at(const Trace& trace, const DeviceTrace& device, std::size_t top) {
+DeviceInfo look_at(const Trace& trace, const DeviceTrace& device, const InfoQuestion& question) {
   const TraceIndex index(trace, device);
   DeviceInfo info;
   info.name = device_name(trace, device);
@@ -161,7 +207,7 @@ DeviceInfo look_at(const Trace& trace, const DeviceTrace& device, std::size_t to
   info.lifetimes = lifetime_histogram(index);
   info.anomalies = index.anomalies();
   walk(index, info);
-  look_at_peak(index, top, info);
+  look_at_peak(index, question, info);
   return info;
 }
 
@@ -184,7 +230,8 @@ bool is_called(const DeviceTrace& device, const std::string& name, const Trace& 
                                names.empty() ? "none at all" : names));
 }
 
-ExitCode run(const InfoQuestion& question, const Context& context) {
+ExitCode run(InfoQuestion& question, const Context& context) {
+  if (!question.rules_path.empty()) question.rules = read_category_rules(question.rules_path);
   const trace::TraceFile file = read_input(question.path, context);
   const InfoReport report = look_into(file, question);
   context.print(context.is_json ? info_json(report, question)
@@ -217,6 +264,9 @@ RunFunction add_info(CLI::App& app) {
   app.add_option("--device", question->device, "only this device, as cuda:1 or 1")
       ->type_name("DEVICE")
       ->group("Options");
+  app.add_option("--rules", question->rules_path, "a file that says what blocks are for")
+      ->type_name("FILE")
+      ->group("Options");
   auto by = std::make_shared<std::string>();
   app.add_option("--by", *by, "list holders by site, stack or module; by site without")
       ->type_name("WHAT")
@@ -241,7 +291,7 @@ InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question)
   const UsedDevices used(file.trace);
   for (const DeviceTrace* device : used.all()) {
     if (question.device && !is_called(*device, *question.device, file.trace)) continue;
-    report.devices.push_back(look_at(file.trace, *device, question.top));
+    report.devices.push_back(look_at(file.trace, *device, question));
     report.has_stacks = report.has_stacks || report.devices.back().has_stacks;
   }
   if (question.device && report.devices.empty()) complain_of_device(file.trace, used, question);

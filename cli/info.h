@@ -2,11 +2,13 @@
 // what was found or write it as JSON.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/groups.h"
 #include "headroom/analysis/histograms.h"
 #include "headroom/analysis/index.h"
@@ -27,10 +29,15 @@ struct PeakInfo {
 // Blocks that share something, and how their allocation is reached.
 struct HolderInfo {
   analysis::Group group{};
+  std::string known_by{};  // of a category, where it was not recorded
   // Both for the first `top` only. Of the largest block, innermost frame first.
   std::vector<std::string> stack{};
   std::vector<std::string> short_stack{};  // without wrappers and with short names
 };
+
+// Sizes asked for, by category and by how each is known.
+using CategorySums =
+    std::array<std::array<std::uint64_t, analysis::kCertaintyCount>, memory::kCategoryCount>;
 
 struct DeviceInfo {
   std::string name{};
@@ -78,7 +85,8 @@ struct DeviceInfo {
   std::vector<HolderInfo> stacks{};             // the same, by whole stacks
   std::vector<HolderInfo> modules{};            // by annotation where there are any, else by stack
   std::vector<HolderInfo> by_size{};
-  std::vector<HolderInfo> categories{};   // empty where none is known
+  std::vector<HolderInfo> categories{};  // empty where none is known
+  CategorySums categories_at_peak{};
   std::vector<HolderInfo> annotations{};  // the same
 
   analysis::Anomalies anomalies{};
@@ -105,6 +113,8 @@ struct InfoQuestion {
   std::size_t top = 8;                  // holders to list
   std::optional<std::string> device{};  // only this one, by name or number
   std::optional<InfoBy> by{};
+  std::string rules_path{};  // of category rules; empty: none
+  analysis::CategoryRules rules{};
 };
 
 // Throws UsageError for a device that the recording does not have.

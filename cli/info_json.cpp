@@ -1,6 +1,8 @@
 // `headroom info --json`: docs/format/info.schema.json says what each field means.
 #include <algorithm>
+#include <numeric>
 #include <span>
+#include <string>
 
 #include <nlohmann/json.hpp>
 
@@ -69,6 +71,31 @@ Json tree_json(std::span<const analysis::SiteNode> nodes, std::size_t top) {
   return json;
 }
 
+// All categories, so that none has to be looked for.
+Json category_bytes_json(const CategorySums& sums) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    json[std::string(to_string(static_cast<memory::Category>(i)))] =
+        std::accumulate(sums[i].begin(), sums[i].end(), std::uint64_t{0});
+  }
+  return json;
+}
+
+// Only how something is known.
+Json category_certainty_json(const CategorySums& sums) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    Json by = Json::object();
+    for (std::size_t k = 0; k < sums[i].size(); ++k) {
+      if (sums[i][k] == 0) continue;
+      by[std::string(to_string(static_cast<analysis::Certainty>(k)))] = sums[i][k];
+    }
+    if (by.empty()) continue;
+    json[std::string(to_string(static_cast<memory::Category>(i)))] = by;
+  }
+  return json;
+}
+
 Json device_json(const DeviceInfo& info, std::size_t top) {
   Json json;
   json["name"] = info.name;
@@ -104,6 +131,8 @@ Json device_json(const DeviceInfo& info, std::size_t top) {
   json["modules"] = holders_json(info.modules, top, "module");
   json["sizes_at_peak"] = holders_json(info.by_size, top, "size");
   json["categories"] = holders_json(info.categories, top, "category");
+  json["categories_at_peak"] = category_bytes_json(info.categories_at_peak);
+  json["categories_known_by"] = category_certainty_json(info.categories_at_peak);
   json["annotations"] = holders_json(info.annotations, top, "annotation");
   json["sizes"] = bins_json(info.sizes);
   json["lifetimes"] = lifetimes_json(info.lifetimes);
@@ -123,7 +152,10 @@ std::string info_json(const InfoReport& report, const InfoQuestion& question) {
     all.allocs += device.allocs;
     all.frees += device.frees;
     all.segments += device.segments;
-    all.peak_allocated.bytes = std::max(all.peak_allocated.bytes, device.peak_allocated.bytes);
+    if (device.peak_allocated.bytes > all.peak_allocated.bytes) {
+      all.peak_allocated.bytes = device.peak_allocated.bytes;
+      all.categories_at_peak = device.categories_at_peak;
+    }
     all.peak_reserved.bytes = std::max(all.peak_reserved.bytes, device.peak_reserved.bytes);
   }
   Json json;
@@ -145,6 +177,8 @@ std::string info_json(const InfoReport& report, const InfoQuestion& question) {
   json["has_stacks"] = report.has_stacks;
   json["peak_allocated"] = all.peak_allocated.bytes;
   json["peak_reserved"] = all.peak_reserved.bytes;
+  json["categories_at_peak"] = category_bytes_json(all.categories_at_peak);
+  json["categories_known_by"] = category_certainty_json(all.categories_at_peak);
   json["per_device"] = Json::array();
   for (const DeviceInfo& device : report.devices) {
     json["per_device"].push_back(device_json(device, question.top));

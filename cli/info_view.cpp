@@ -190,7 +190,9 @@ std::string holders_text(std::string_view title,
   for (std::size_t i = 0; i < holders.size(); ++i) {
     const analysis::Group& group = holders[i].group;
     if (i < rows) {
-      add(group.bytes, group.blocks, report::printable(group.label), Tone::kAccent);
+      const std::string& known_by = holders[i].known_by;
+      const std::string label = known_by.empty() ? group.label : group.label + ", " + known_by;
+      add(group.bytes, group.blocks, report::printable(label), Tone::kAccent);
     } else {
       rest_bytes += group.bytes;
       rest_blocks += group.blocks;

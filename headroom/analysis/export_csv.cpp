@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/index.h"
 #include "headroom/analysis/internal/exported_block.h"
 #include "headroom/analysis/sites.h"
@@ -167,7 +168,7 @@ class DeviceLines {
 
   const Trace& trace_;
   const TraceIndex& index_;
-  internal::ExportedCategories categories_;
+  Categories categories_;
   Sites& sites_;
   Lines& lines_;
   std::string device_;

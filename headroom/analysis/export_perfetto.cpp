@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/index.h"
 #include "headroom/analysis/internal/exported_block.h"
 #include "headroom/analysis/internal/json_out.h"
@@ -143,7 +144,7 @@ class Exporter {
 
   void add_blocks(const TraceIndex& index) {
     const std::vector<std::uint32_t> ids = chosen_blocks(index);
-    const internal::ExportedCategories categories(index);
+    const Categories categories(index);
     summary_.blocks += index.lifetimes().size();
     summary_.blocks_drawn += ids.size();
     for (const std::uint32_t id : ids) {
@@ -155,10 +156,13 @@ class Exporter {
         json_.string(name);
       };
       add('b', begin_us(index, block));
-      json_.raw(",\"args\":{{\"bytes\":{},\"address\":\"{:#x}\",\"category\":\"{}\"}}}}",
-                block.requested_bytes,
-                block.address,
-                to_string(categories.of(id)));
+      json_.raw(
+          ",\"args\":{{\"bytes\":{},\"address\":\"{:#x}\",\"category\":\"{}\",\"known_by\":\"{}\"}}"
+          "}}",
+          block.requested_bytes,
+          block.address,
+          to_string(categories.of(id)),
+          to_string(categories.certainty_of(id)));
       add('e', end_us(index, block));
       json_.raw("}}");
       ++next_id_;

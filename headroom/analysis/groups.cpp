@@ -13,14 +13,16 @@ namespace {
 
 class Grouping {
  public:
-  Grouping(const TraceIndex& index, GroupBy by) : trace_(index.trace()), by_(by) {
+  Grouping(const TraceIndex& index, GroupBy by, const Categories* categories)
+      : index_(index), trace_(index.trace()), by_(by), categories_(categories) {
     if (by == GroupBy::kSite || by == GroupBy::kStack || by == GroupBy::kModule) {
       sites_.emplace(trace_);
     }
   }
 
-  void add(const Lifetime& block) {
-    const std::uint64_t key = key_of(block);
+  void add(std::uint32_t id) {
+    const Lifetime& block = index_.lifetimes()[id];
+    const std::uint64_t key = key_of(id);
     const auto [at, is_new] = numbers_.try_emplace(key, groups_.size());
     if (is_new) groups_.push_back({.label = label_of(key)});
     Group& group = groups_[at->second];
@@ -39,17 +41,17 @@ class Grouping {
   }
 
  private:
-  std::uint64_t key_of(const Lifetime& block) {
-    const Details& details = trace_.details[block.details];
+  std::uint64_t key_of(std::uint32_t id) {
+    const Lifetime& block = index_.lifetimes()[id];
     switch (by_) {
       case GroupBy::kSite:
         return sites_->of(block.stack);
       case GroupBy::kStack:
         return block.stack;
       case GroupBy::kCategory:
-        return static_cast<std::uint64_t>(details.category.value_or(memory::Category::kUnknown));
+        return static_cast<std::uint64_t>(categories_->of(id));
       case GroupBy::kAnnotation:
-        return details.user_metadata.value_or(0);
+        return trace_.details[block.details].user_metadata.value_or(0);
       case GroupBy::kModule:
         return module_of(block.stack);
       case GroupBy::kSize:
@@ -86,9 +88,11 @@ class Grouping {
     return {};
   }
 
+  const TraceIndex& index_;
   const Trace& trace_;
   GroupBy by_;
-  std::optional<Sites> sites_;  // where they are asked for
+  const Categories* categories_;  // where they are asked for
+  std::optional<Sites> sites_;    // where they are asked for
   std::map<std::string, std::uint64_t> module_keys_;
   std::unordered_map<StackId, std::uint64_t> modules_;
   std::vector<std::string> module_names_;
@@ -101,8 +105,17 @@ class Grouping {
 std::vector<Group> group_blocks(const TraceIndex& index,
                                 std::span<const std::uint32_t> lifetimes,
                                 GroupBy by) {
-  Grouping grouping(index, by);
-  for (const std::uint32_t id : lifetimes) grouping.add(index.lifetimes()[id]);
+  if (by == GroupBy::kCategory) return group_blocks(index, lifetimes, Categories(index));
+  Grouping grouping(index, by, nullptr);
+  for (const std::uint32_t id : lifetimes) grouping.add(id);
+  return grouping.take();
+}
+
+std::vector<Group> group_blocks(const TraceIndex& index,
+                                std::span<const std::uint32_t> lifetimes,
+                                const Categories& categories) {
+  Grouping grouping(index, GroupBy::kCategory, &categories);
+  for (const std::uint32_t id : lifetimes) grouping.add(id);
   return grouping.take();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/index.h"
 
 namespace headroom::analysis {
@@ -13,7 +14,7 @@ namespace headroom::analysis {
 enum class GroupBy : std::uint8_t {
   kSite,        // sites.h
   kStack,       // the whole stack; labelled by its site
-  kCategory,    // as recorded by our allocator, or by PyTorch's profiler
+  kCategory,    // categories.h
   kAnnotation,  // user_metadata
   kModule,      // the innermost module that the stack passes: Sites::module()
   kSize,        // the size asked for
@@ -31,5 +32,10 @@ struct Group {
 [[nodiscard]] std::vector<Group> group_blocks(const TraceIndex& index,
                                               std::span<const std::uint32_t> lifetimes,
                                               GroupBy by);
+
+// The same by category, where these are known already.
+[[nodiscard]] std::vector<Group> group_blocks(const TraceIndex& index,
+                                              std::span<const std::uint32_t> lifetimes,
+                                              const Categories& categories);
 
 }  // namespace headroom::analysis

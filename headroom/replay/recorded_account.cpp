@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "headroom/analysis/categories.h"
 #include "headroom/analysis/sites.h"
 #include "headroom/base/checked.h"
 #include "headroom/memory/config.h"
@@ -17,7 +18,6 @@ namespace {
 using analysis::Lifetime;
 using analysis::TraceIndex;
 using memory::Account;
-using memory::Category;
 using memory::DeviceAddress;
 using memory::StreamId;
 using trace::Action;
@@ -164,10 +164,6 @@ class Cached {
   StreamId stream_;
 };
 
-Category category_of(const TraceIndex& index, const Lifetime& block) {
-  return index.trace().details[block.details].category.value_or(Category::kUnknown);
-}
-
 void add_sites(Account& account, const TraceIndex& index, const std::vector<std::uint32_t>& held) {
   analysis::Sites sites(index.trace());
   std::unordered_map<analysis::SiteId, memory::SiteBytes> by_site;
@@ -188,11 +184,11 @@ void add_sites(Account& account, const TraceIndex& index, const std::vector<std:
 
 void add_live(Account& account, const TraceIndex& index, std::uint32_t position) {
   const std::vector<std::uint32_t> held = index.allocated_at(position);
+  const analysis::Categories categories(index);
   std::uint64_t allocated = 0;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
-    account.live_bytes[static_cast<std::size_t>(category_of(index, block))] +=
-        block.requested_bytes;
+    account.live_bytes[static_cast<std::size_t>(categories.of(id))] += block.requested_bytes;
     account.rounding_bytes += subtract(block.block_bytes, block.requested_bytes);
     allocated += block.block_bytes;
   }

@@ -72,7 +72,7 @@ TEST(GroupBlocks, AddUpToThePeak) {
   EXPECT_EQ(sites[0].largest_bytes, 20_MiB);
   EXPECT_EQ(group_blocks(index, peak, GroupBy::kSize)[0].label, "16MiB");
   EXPECT_EQ(group_blocks(index, peak, GroupBy::kAnnotation)[0].label, "(none)");
-  EXPECT_EQ(group_blocks(index, peak, GroupBy::kCategory)[0].label, "unknown");
+  EXPECT_EQ(group_blocks(index, peak, GroupBy::kCategory)[0].label, "activation");
 }
 
 TEST(SizeHistogram, CountsEveryBlockOnce) {

@@ -1,32 +1,14 @@
-// What the exports say of a block beside its numbers: what it is for, and where in the program it
-// was made, by annotation.
+// Where in the program a block was made, by annotation, as the exports say it.
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "headroom/analysis/index.h"
-#include "headroom/memory/types.h"
+#include "headroom/analysis/types.h"
 
 namespace headroom::analysis::internal {
-
-class ExportedCategories {
- public:
-  // Is referred to and must outlive this.
-  explicit ExportedCategories(const TraceIndex& index) : index_(index) {}
-
-  // By the lifetime's number; as recorded.
-  [[nodiscard]] memory::Category of(std::uint32_t lifetime) const {
-    const Details& details = index_.trace().details[index_.lifetimes()[lifetime].details];
-    return details.category.value_or(memory::Category::kUnknown);
-  }
-
- private:
-  const TraceIndex& index_;
-};
 
 // The annotation of events and blocks with these details; empty where there is none.
 [[nodiscard]] inline std::string_view annotation_of(const Trace& trace, DetailsId details) {
