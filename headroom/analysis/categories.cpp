@@ -15,7 +15,7 @@ using memory::Category;
 
 // Who asked for a block says more than how it lives; only the two together tell state from a
 // temporary of the optimiser, and parameters from what a model needed while it was built.
-CategoryAnswer joined(Asker asker, const CategoryAnswer& lived, const Lifetime& block) {
+CategoryAnswer joined(Asker asker, const CategoryAnswer& lived, bool lives_long) {
   const auto by_stack = [](Category category) {
     return CategoryAnswer{.category = category, .certainty = Certainty::kStack};
   };
@@ -23,9 +23,8 @@ CategoryAnswer joined(Asker asker, const CategoryAnswer& lived, const Lifetime& 
     case Asker::kUnknown:
       return lived;
     case Asker::kModel:
-      return by_stack(block.is_final() || lived.category == Category::kParameter
-                          ? Category::kParameter
-                          : Category::kActivation);
+      return by_stack(lives_long || lived.category == Category::kParameter ? Category::kParameter
+                                                                           : Category::kActivation);
     case Asker::kForward:
       if (lived.category == Category::kWorkspace) return lived;
       return by_stack(Category::kActivation);
@@ -33,8 +32,9 @@ CategoryAnswer joined(Asker asker, const CategoryAnswer& lived, const Lifetime& 
       if (lived.category == Category::kWorkspace) return lived;
       return by_stack(Category::kGradient);
     case Asker::kOptimizer:
-      return by_stack(lived.category == Category::kOptimizerState ? Category::kOptimizerState
-                                                                  : Category::kActivation);
+      return by_stack(lives_long || lived.category == Category::kOptimizerState
+                          ? Category::kOptimizerState
+                          : Category::kActivation);
     case Asker::kOptimizerState:
       return by_stack(Category::kOptimizerState);
     case Asker::kData:
@@ -43,6 +43,12 @@ CategoryAnswer joined(Asker asker, const CategoryAnswer& lived, const Lifetime& 
       return by_stack(Category::kWorkspace);
   }
   return lived;
+}
+
+// To the end, or over a good part of the recording: no temporary does.
+bool lives_long(const Lifetime& block, std::uint32_t events) {
+  if (block.is_final()) return true;
+  return !block.is_initial() && block.end_event - block.alloc_event > events / 3;
 }
 
 bool all_recorded(const TraceIndex& index) {
@@ -66,7 +72,8 @@ Categories::Categories(const TraceIndex& index, const CategoryRules& rules)
     answers_ = internal::roles_by_lifetime(index);
     internal::Askers askers(index);
     for (std::size_t id = 0; id < blocks.size(); ++id) {
-      answers_[id] = joined(askers.of(blocks[id]), answers_[id], blocks[id]);
+      const bool is_long = lives_long(blocks[id], index.end_position());
+      answers_[id] = joined(askers.of(blocks[id]), answers_[id], is_long);
     }
   }
   internal::RuleMatch match(index.trace(), rules);

@@ -1,14 +1,16 @@
 // What blocks are for, where the recording does not say it.
 #include "headroom/analysis/categories.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <numeric>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "headroom/analysis/export_perfetto.h"
 #include "headroom/analysis/groups.h"
 #include "headroom/base/bytes.h"
 
@@ -282,11 +284,23 @@ TEST(Categories, FollowTheAnnotations) {
   EXPECT_EQ(blocks.answer(block), (CategoryAnswer{Category::kGradient, Certainty::kStack}));
 }
 
-TEST(Categories, SayOfTheSampleWithStacksWhatItsProgramSays) {
-  // Eight layers of 1,024 x 1,024 with a bias; plain SGD has no state.
+// Plain SGD has no state, and what leaks from step to step is no library's.
+TEST(Categories, InventNoStateForALeak) {
   const Trace trace = trace::testing::trace_of(trace::testing::recording("leak_loss"));
   const Sums sums = at_peak(TraceIndex(trace, trace.devices[0]));
   EXPECT_EQ(of(sums, Category::kOptimizerState), 0U);
+  EXPECT_LE(of(sums, Category::kWorkspace), 2 * 32_MiB);
+}
+
+TEST(Categories, StandInTheSlicesOfPerfetto) {
+  const Trace trace = trace::testing::trace_of(trace::testing::recording("resnet50"));
+  std::ostringstream out;
+  (void)export_perfetto(trace, out);
+  for (const char* part : {R"("category":"parameter","known_by":"lifetime")",
+                           R"("category":"optimizer_state","known_by":"lifetime")",
+                           R"("category":"activation","known_by":"guess")"}) {
+    EXPECT_NE(out.str().find(part), std::string::npos) << part;
+  }
 }
 
 TEST(Categories, AreUnknownWhereNothingIsSaid) {

@@ -103,6 +103,18 @@ TEST(CategoriesOfOurRuns, ComeBackFromAnyBatchAndFewSteps) {
   }
 }
 
+// Eight layers of 1,024 x 1,024 with a bias, 20 steps of which each keeps its batch and its
+// outputs.
+TEST(InfoCommand, NamesWhatTheSampleLeaks) {
+  const auto result = run_headroom({"info", HEADROOM_SAMPLES "/leak_loss.pickle.zst", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto sums = nlohmann::json::parse(result.out)["categories_at_peak"];
+  EXPECT_NEAR(sums["parameter"].get<double>(), 33'587'200, 1.1e6);
+  EXPECT_GE(sums["activation"], 150'000'000U);
+  EXPECT_NEAR(sums["data"].get<double>(), 20 * 1'048'576, 2.2e6);
+  EXPECT_EQ(sums["optimizer_state"], 0U);
+}
+
 TEST(InfoCommand, TakesRulesAndNamesTheLineThatIsWrong) {
   const fs::path rules = in_folder("rules.txt");
   std::ofstream(rules) << "# all of it\ndata  size:4MiB\n";

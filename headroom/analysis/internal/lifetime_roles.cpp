@@ -172,7 +172,11 @@ class Roles {
                                         : !hides_gradients && passes().size() >= kFewestRequests;
       set(id, Category::kParameter, is_sure ? Certainty::kLifetime : Certainty::kGuess);
     }
-    if (passes().empty()) return;
+    for (const Pass& pass : passes()) {
+      for_stayers(pass.begin, pass.end + 1, [&](std::size_t id) {
+        ++made_in_passes_[blocks_[id].requested_bytes];
+      });
+    }
     for (std::size_t i = 0; i < passes().size(); ++i) {
       const Pass& pass = passes()[i];
       for_stayers(pass.begin, pass.end + 1, [&](std::size_t id) { name_made_in_pass(id, pass); });
@@ -193,12 +197,16 @@ class Roles {
     }
   }
 
-  // Libraries take their workspaces when they are used first. In the last pass, what stays may be
-  // no more than what the end of the recording caught.
+  // Libraries take their workspaces once, when they are used first. What stays again and again was
+  // kept from a pass; in the last one it may be no more than what the end of the recording caught.
   void name_made_in_pass(std::size_t id, const Pass& pass) {
-    const bool is_last = &pass == &passes().back();
-    if (is_last && passes().size() > 1) return set(id, Category::kActivation, Certainty::kGuess);
-    set(id, Category::kWorkspace, Certainty::kGuess);
+    constexpr std::uint32_t kMostHandles = 2;
+    const std::uint64_t size = blocks_[id].requested_bytes;
+    const bool is_caught = &pass == &passes().back() && passes().size() > 1;
+    const bool is_once = !is_caught && made_in_passes_[size] <= kMostHandles;
+    set(id,
+        is_once || is_library_size(size) ? Category::kWorkspace : Category::kActivation,
+        Certainty::kGuess);
   }
 
   // A batch that the end of the recording caught: the last blocks before its pass, like no
@@ -397,7 +405,8 @@ class Roles {
   std::size_t load_end_ = 0;  // the first lifetime behind the load
   SizeCounts parameters_;
   std::uint64_t parameter_bytes_ = 0;
-  SizeCounts gradients_;  // the most there were at once
+  SizeCounts gradients_;       // the most there were at once
+  SizeCounts made_in_passes_;  // and stay
   bool is_training_ = false;
   bool has_state_ = false;
 };

@@ -225,26 +225,32 @@ class PassFinder {
   // forward kept for a part goes with it.
   void join_recomputed() {
     std::vector<Pass> joined;
+    std::vector<std::uint32_t> kept_ends;  // of what the last one's forward made
     for (const Pass& pass : out_.all) {
-      if (!joined.empty() && keeps_until(joined.back(), pass)) {
+      if (!joined.empty() && is_part(pass, joined.back(), kept_ends)) {
         joined.back().end = pass.end;
-      } else {
-        joined.push_back(pass);
+        continue;
       }
+      joined.push_back(pass);
+      kept_ends.clear();
+      const auto [first, last] = born_in(pass.begin, pass.turn);
+      for (std::size_t id = first; id < last; ++id) {
+        if (is_transient(id)) kept_ends.push_back(free_of(blocks_[id]));
+      }
+      std::ranges::sort(kept_ends);
     }
     out_.all = std::move(joined);
   }
 
-  [[nodiscard]] bool keeps_until(const Pass& whole, const Pass& part) const {
+  [[nodiscard]] bool is_part(const Pass& part,
+                             const Pass& whole,
+                             const std::vector<std::uint32_t>& kept_ends) const {
     const auto [first, last] = born_in(whole.begin, whole.turn);
     const auto [part_first, part_last] = born_in(part.begin, part.turn);
     const bool is_small = (part_last - part_first) * 4 < (last - first) * 3;
     if (is_small && !goes_together_in(whole.end, part.begin)) return true;
-    for (std::size_t id = first; id < last; ++id) {
-      const std::uint32_t end = free_of(blocks_[id]);
-      if (is_transient(id) && end > part.turn && end <= part.end) return true;
-    }
-    return false;
+    const auto end = std::ranges::upper_bound(kept_ends, part.turn);
+    return end != kept_ends.end() && *end <= part.end;
   }
 
   [[nodiscard]] bool goes_together_in(std::uint32_t from, std::uint32_t to) const {

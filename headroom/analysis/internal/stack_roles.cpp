@@ -127,7 +127,9 @@ Asker asker_of_scope(std::string_view name) {
 }  // namespace
 
 Askers::Askers(const TraceIndex& index)
-    : index_(index), known_(index.trace().stacks.size(), kNotYet) {
+    : index_(index),
+      known_(index.trace().stacks.size(), kNotYet),
+      annotated_(index.trace().details.size(), kNotYet) {
   std::size_t with_frames = 0;
   std::size_t native = 0;
   const Trace& trace = index.trace();
@@ -143,8 +145,9 @@ Askers::Askers(const TraceIndex& index)
 }
 
 Asker Askers::of(const Lifetime& block) {
-  const Asker annotated = by_annotation(block);
-  if (annotated != Asker::kUnknown) return annotated;
+  std::uint8_t& annotated = annotated_[block.details];
+  if (annotated == kNotYet) annotated = static_cast<std::uint8_t>(by_annotation(block.details));
+  if (static_cast<Asker>(annotated) != Asker::kUnknown) return static_cast<Asker>(annotated);
   std::uint8_t& known = known_[block.stack];
   if (known == kNotYet) known = static_cast<std::uint8_t>(by_stack(block.stack));
   const auto asker = static_cast<Asker>(known);
@@ -168,8 +171,8 @@ Asker Askers::by_stack(StackId stack) const {
 }
 
 // The annotation is a path; its first part that says something is the phase of the step.
-Asker Askers::by_annotation(const Lifetime& block) const {
-  const auto& path = index_.trace().details[block.details].user_metadata;
+Asker Askers::by_annotation(DetailsId details) const {
+  const auto& path = index_.trace().details[details].user_metadata;
   if (!path) return Asker::kUnknown;
   std::string_view rest = index_.trace().strings[*path];
   while (!rest.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "headroom/analysis/index.h"
@@ -28,12 +29,13 @@ class Askers {
 
  private:
   [[nodiscard]] Asker by_stack(StackId stack) const;
-  [[nodiscard]] Asker by_annotation(const Lifetime& block) const;
+  [[nodiscard]] Asker by_annotation(DetailsId details) const;
   void find_steps();
   [[nodiscard]] bool is_in_step(std::uint32_t event);
 
   const TraceIndex& index_;
-  std::vector<std::uint8_t> known_;  // by stack; 255 where it is still to be found
+  std::vector<std::uint8_t> known_;      // by stack; 255 where it is still to be found
+  std::vector<std::uint8_t> annotated_;  // the same by details
   // Python's stacks are empty on the threads of the backward engine.
   bool empty_is_backward_ = false;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> steps_;  // of the optimiser, by position
