@@ -11,12 +11,12 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/replay/cards.h"
 #include "headroom/replay/program.h"
 #include "headroom/trace/device_name.h"
 
 #include "cli/commands.h"
 #include "cli/trace_input.h"
+#include "cli/typed_words.h"
 
 namespace headroom::cli {
 namespace {
@@ -30,31 +30,15 @@ struct DoctorWords {
   std::string max_growth{};
 };
 
-std::optional<std::uint64_t> size_of(const std::string& text, std::string_view option) {
-  if (text.empty()) return std::nullopt;
-  const auto size = parse_bytes(text);
-  if (!size) throw UsageError(fmt::format("{}: {}", option, size.error()));
-  return *size;
-}
-
 DoctorQuestion question_of(const DoctorWords& typed) {
   DoctorQuestion question{.paths = typed.paths};
-  question.options.bounds.limit_bytes = size_of(typed.limit, "--limit");
-  question.options.max_peak_bytes = size_of(typed.max_peak, "--max-peak");
-  question.options.max_growth_bytes = size_of(typed.max_growth, "--max-growth");
-  if (!typed.card.empty()) {
-    question.options.bounds.card_bytes = replay::parse_card(typed.card);
-    if (!question.options.bounds.card_bytes) {
-      throw UsageError(fmt::format("--card: '{}' is neither a size such as 24GiB nor one of {}",
-                                   typed.card,
-                                   replay::card_names()));
-    }
+  question.options.bounds.limit_bytes = typed_limit(typed.limit);
+  question.options.max_peak_bytes = typed_size(typed.max_peak, "--max-peak");
+  question.options.max_growth_bytes = typed_size(typed.max_growth, "--max-growth");
+  if (const auto card = typed_card(typed.card)) {
+    question.options.bounds.card_bytes = card->size_bytes;
   }
-  if (!typed.version.empty()) {
-    const auto version = memory::parse_pytorch_version(typed.version);
-    if (!version) throw UsageError(fmt::format("--pytorch: {}", version.error()));
-    question.options.replays.version = *version;
-  }
+  question.options.replays.version = typed_pytorch(typed.version);
   return question;
 }
 

@@ -6,6 +6,7 @@
 #include "cli/account_json.h"
 #include "cli/doctor.h"
 #include "cli/message_words.h"
+#include "cli/site_tree_json.h"
 
 namespace headroom::cli {
 namespace {
@@ -14,6 +15,8 @@ using diagnose::Diagnosis;
 using diagnose::Finding;
 using diagnose::OomMessage;
 using nlohmann::ordered_json;
+
+constexpr std::size_t kSitesInJson = 8;
 
 ordered_json base(diagnose::Health health) {
   ordered_json json;
@@ -162,6 +165,7 @@ ordered_json patient_json(const Patient& patient) {
           {"after_events", diagnosis.position},
           {"findings", findings_json(diagnosis)},
           {"account", account_json(diagnosis.account)},
+          {"site_tree", site_tree_json(diagnosis.sites, kSitesInJson)},
           {"growth", growth_json(diagnosis.growth)},
           {"settings", proof_json(diagnosis.proof)}};
 }

@@ -12,6 +12,7 @@
 #include "headroom/report/text.h"
 
 #include "cli/doctor.h"
+#include "cli/site_tree_view.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -93,9 +94,25 @@ std::string card_note(const Diagnosis& diagnosis) {
   return "  (a recording does not say how large the card is; --card does)\n";
 }
 
+// With stacks, sites are split further: see holders_text().
+std::string account_lines(const Diagnosis& diagnosis) {
+  if (diagnosis.sites.empty()) return memory::to_text(diagnosis.account, {});
+  memory::Account account = diagnosis.account;
+  account.sites.clear();
+  return memory::to_text(account, {});
+}
+
+std::string holders_text(const Diagnosis& diagnosis, const Terminal& terminal) {
+  if (diagnosis.sites.empty()) return "";
+  constexpr std::size_t kShown = 5;
+  std::uint64_t whole = 0;
+  for (const analysis::SiteNode& site : diagnosis.sites) whole += site.bytes;
+  return "\nallocated, by site\n" + draw_site_tree(diagnosis.sites, kShown, whole, terminal);
+}
+
 std::string account_text(const Diagnosis& diagnosis, const Terminal& terminal) {
   return fmt::format("\n{}\n", moment_words(diagnosis.moment)) + bar(diagnosis.account, terminal) +
-         "\n" + memory::to_text(diagnosis.account, {}) + card_note(diagnosis);
+         "\n" + account_lines(diagnosis) + card_note(diagnosis) + holders_text(diagnosis, terminal);
 }
 
 std::string finding_text(std::size_t number,

@@ -1,12 +1,12 @@
 // `headroom info --json`: docs/format/info.schema.json says what each field means.
 #include <algorithm>
 #include <numeric>
-#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/info.h"
+#include "cli/site_tree_json.h"
 #include "cli/trace_input.h"
 
 namespace headroom::cli {
@@ -54,19 +54,6 @@ Json holders_json(const std::vector<HolderInfo>& holders, std::size_t top, const
                     {"blocks", group.blocks},
                     {"largest_bytes", group.largest_bytes},
                     {"stack", holders[i].stack}});
-  }
-  return json;
-}
-
-// The first `top`, with all that is under them.
-Json tree_json(std::span<const analysis::SiteNode> nodes, std::size_t top) {
-  Json json = Json::array();
-  for (const analysis::SiteNode& node : nodes.first(std::min(top, nodes.size()))) {
-    json.push_back({{"site", node.label},
-                    {"bytes", node.bytes},
-                    {"blocks", node.blocks},
-                    {"frames", node.frames},
-                    {"children", tree_json(node.children, node.children.size())}});
   }
   return json;
 }
@@ -126,7 +113,7 @@ Json device_json(const DeviceInfo& info, std::size_t top) {
   json["reserved_at_peak"] = info.reserved_at_peak;
   json["blocks_at_peak"] = info.blocks_at_peak;
   json["sites"] = holders_json(info.sites, top, "site");
-  json["site_tree"] = tree_json(info.site_tree, top);
+  json["site_tree"] = site_tree_json(info.site_tree, top);
   json["stacks"] = holders_json(info.stacks, top, "site");
   json["modules"] = holders_json(info.modules, top, "module");
   json["sizes_at_peak"] = holders_json(info.by_size, top, "size");

@@ -78,6 +78,7 @@ class Doctor {
   Diagnosis run() && {
     measure();
     choose_moment();
+    name_holders();
     look_for_growth();
     if (out_.health != Health::kLeak) judge();
     prove();
@@ -159,6 +160,14 @@ class Doctor {
   void take_peak() {
     out_.position = index_.peaks().allocated.position;
     out_.account = account_at(out_.position);
+  }
+
+  void name_holders() {
+    const auto has_stack = [&](const analysis::Lifetime& block) {
+      return !index_.trace().stacks.frame_ids(block.stack).empty();
+    };
+    if (!std::ranges::any_of(index_.lifetimes(), has_stack)) return;
+    out_.sites = site_tree(index_, index_.allocated_at(out_.position));
   }
 
   // --- Growth ---

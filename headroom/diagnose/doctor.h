@@ -19,6 +19,7 @@
 
 #include "headroom/analysis/growth.h"
 #include "headroom/analysis/index.h"
+#include "headroom/analysis/site_tree.h"
 #include "headroom/base/bytes.h"
 #include "headroom/diagnose/limit.h"
 #include "headroom/diagnose/proofs.h"
@@ -109,12 +110,13 @@ struct Diagnosis {
   Health health = Health::kHealthy;
   bool is_over_bounds = false;  // --max-peak or --max-growth
   Moment moment = Moment::kPeak;
-  std::uint32_t position = 0;         // that moment, in the index
-  memory::Account account{};          // at that moment
-  memory::Explanation explanation{};  // of a failure
-  std::optional<LimitRange> limit{};  // when it was recorded
-  std::optional<WhatIf> what_if{};    // where a card or a limit was named
-  std::vector<Finding> findings{};    // by effect
+  std::uint32_t position = 0;               // that moment, in the index
+  memory::Account account{};                // at that moment
+  std::vector<analysis::SiteNode> sites{};  // who held what then, where stacks were kept
+  memory::Explanation explanation{};        // of a failure
+  std::optional<LimitRange> limit{};        // when it was recorded
+  std::optional<WhatIf> what_if{};          // where a card or a limit was named
+  std::vector<Finding> findings{};          // by effect
   std::optional<analysis::Growth> growth{};
   std::size_t iterations = 0;
   Failures failures{};
