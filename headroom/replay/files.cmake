@@ -4,7 +4,9 @@ set(HEADROOM_REPLAY_SOURCES
   internal/checked_run.cpp
   internal/compiler.cpp
   internal/explain_mismatch.cpp
+  internal/halves.cpp
   internal/machine.cpp
+  internal/request_sizes.cpp
   internal/reservations.cpp
   internal/start.cpp
   internal/trial.cpp

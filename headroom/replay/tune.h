@@ -5,9 +5,9 @@
 //   const TuneResult result = tune(programs, {.limit_bytes = 12_GiB});
 //   if (result.best.fits) print("export PYTORCH_ALLOC_CONF=" + result.best.conf);
 //
-// A coarse grid first, then small changes of the best few; what passes the best so far by a margin
-// is stopped early. The answer depends on the traffic and the options alone: not on threads or
-// time.
+// Every key alone first; then, from the best of each combination of keys, every other value of
+// every key, in turn until nothing improves. What passes the best so far by a margin is stopped
+// early. The answer depends on the traffic and the options alone: not on threads or time.
 #pragma once
 
 #include <cstdint>
@@ -70,10 +70,12 @@ struct TuneResult {
   // memory shared between processes). Empty where that is `best`, or there is none.
   std::optional<Candidate> best_without_expandable{};
   // The best first; `best` is the first. Without those that were stopped early, and without those
-  // whose additional settings bring less than kWorthAPart each.
+  // whose additional settings bring less than kWorthAPart.
   std::vector<Candidate> candidates{};
   std::uint64_t tried = 0;  // settings replayed, those that were stopped early included
-  bool has_limit = false;   // something bounds what may be reserved, short of the card
+  // False where it uses a key that TuneOptions::without names: then it is no answer.
+  bool is_current_allowed = true;
+  bool has_limit = false;  // something bounds what may be reserved, short of the card
   double seconds = 0;
 
   // Nothing is to be gained by another setting, or next to nothing.
@@ -81,9 +83,10 @@ struct TuneResult {
   [[nodiscard]] std::uint64_t saved_bytes() const noexcept;
 };
 
-// A setting that needs one more part must save this share of the peak for it; the recorded settings
-// are good enough when no other saves as much. Predictions are right to half of it, and a setting
-// that is fitted more closely to one recording does not help the next.
+// A setting with more parts must save this share of the peak for them: of those that come as close
+// to the best, the simplest is the answer, and the recorded settings are good enough when no other
+// saves as much. Predictions are right to half of it, and a setting that is fitted more closely to
+// one recording does not help the next.
 inline constexpr double kWorthAPart = 0.01;
 
 // Whether `a` is the better answer: it fits, then reserves less, then calls the driver less, then
