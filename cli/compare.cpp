@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/tune.h"
 #include "headroom/trace/device_name.h"
 
@@ -101,7 +102,7 @@ ComparedTrace compare_device(const trace::Trace& trace,
                              const CompareQuestion& question,
                              const Context& context) {
   context.progress(name + ": putting the history together");
-  const Program program = replay::compile(trace, device);
+  const Program program = replay::compile_with_empty_caches(trace, device);
   ComparedTrace out{.recording = std::move(name),
                     .events = program.events,
                     .ops = program.ops.size(),

@@ -11,6 +11,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/replay/cards.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/tune.h"
 #include "headroom/trace/device_name.h"
 #include "headroom/trace/settings.h"
@@ -79,12 +80,12 @@ DeviceReplay replay_device(const trace::Trace& trace,
   DeviceReplay out{
       .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
   context.progress(out.name + ": putting the history together");
-  out.program =
-      replay::compile(trace,
-                      device,
-                      {.version = question.version,
-                       .card_bytes = question.card_bytes,
-                       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
+  out.program = replay::compile_with_empty_caches(
+      trace,
+      device,
+      {.version = question.version,
+       .card_bytes = question.card_bytes,
+       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
   const std::vector<Policy> policies = question.policies.empty()
                                            ? usual_policies(out.program, question, context)
                                            : question.policies;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
@@ -26,7 +27,7 @@ struct Bounds {
 };
 
 Program compiled(const TraceIndex& index, const ReplayChoices& choices, const Bounds& bounds) {
-  return replay::compile(
+  return replay::compile_with_empty_caches(
       index.trace(), index.device(), {.version = choices.version, .card_bytes = bounds.card_bytes});
 }
 

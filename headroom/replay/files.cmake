@@ -1,6 +1,7 @@
 set(HEADROOM_REPLAY_SOURCES
   async_pool_model.cpp
   cards.cpp
+  infer_empty_caches.cpp
   internal/checked_run.cpp
   internal/compiler.cpp
   internal/explain_mismatch.cpp
@@ -21,6 +22,7 @@ set(HEADROOM_REPLAY_SOURCES
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
+  infer_empty_caches.h
   player.h
   policy.h
   program.h

@@ -8,6 +8,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/replay/cards.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 
 #include "tests/trace/samples.h"
@@ -20,7 +21,8 @@ using trace::testing::trace_of;
 
 struct Loaded {
   explicit Loaded(const std::string& name)
-      : trace(trace_of(recording(name))), program(compile(trace, trace.devices[0])) {}
+      : trace(trace_of(recording(name))),
+        program(compile_with_empty_caches(trace, trace.devices[0])) {}
   trace::Trace trace;
   Program program;
 };

@@ -20,11 +20,6 @@ namespace headroom::replay::internal {
   return takes_memory(action) || gives_back(action);
 }
 
-// The program as the events say it, without what must be inferred by running it.
-[[nodiscard]] Program translate(const trace::Trace& trace,
-                                const trace::DeviceTrace& device,
-                                const CompileOptions& options);
-
 // What the events tell of the limit; needs `start`, `config` and `device`.
 [[nodiscard]] RecordedLimit find_limit(const Program& program);
 
@@ -64,8 +59,5 @@ class PoolRoutes {
   std::vector<std::uint8_t> of_details_{};  // by DetailsId; kUnsaid where it names no pool
   std::vector<Place> places_{};             // by address
 };
-
-// Puts the kEmptyCache ops before the ops of these events.
-void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& events);
 
 }  // namespace headroom::replay::internal
