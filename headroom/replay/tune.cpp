@@ -38,6 +38,7 @@ constexpr std::size_t kBatch = 16;
 // nobody waits for, at most some ten seconds on one core. A long recording is tried with fewer
 // settings.
 constexpr std::uint64_t kReplays = 160;
+constexpr std::uint64_t kReplaysExpandable = 400;  // more, where there are both families
 constexpr std::uint64_t kFewestOps = 4'000'000;
 constexpr std::uint64_t kMostOps = 50'000'000;
 constexpr std::uint64_t kFewestTrials = 64;
@@ -203,7 +204,8 @@ class Search {
     return out;
   }
   [[nodiscard]] bool is_exhausted() const {
-    const std::uint64_t most = std::clamp(kReplays * trials_.op_count(), kFewestOps, kMostOps);
+    const std::uint64_t replays = kReplays + (space_.has_expandable() ? kReplaysExpandable : 0);
+    const std::uint64_t most = std::clamp(replays * trials_.op_count(), kFewestOps, kMostOps);
     return ops_ > most && tried_ >= kFewestTrials;
   }
 

@@ -338,10 +338,16 @@ std::vector<Setting> Space::pairs(const Setting& base) const {
       if (has_gc_) out.push_back(setting);
     }
   }
-  for (const std::uint32_t value : {2U, 4U, 8U, 16U}) {
+  // Small ones, and ones that hold a good part of what is live.
+  const std::size_t last = large_segments_.size() - 1;
+  const std::array large{large_segments_.front(),
+                         large_segments_[last - std::min<std::size_t>(last, 3)],
+                         large_segments_[last - std::min<std::size_t>(last, 1)],
+                         large_segments_.back()};
+  for (const std::uint32_t value : {2U, 4U, 8U, 16U, 64U}) {
     Setting setting = base;
     setting.divisions.fill(value);
-    add_line(setting, &Setting::large_segment_mb, std::array{11U, 128U, 1024U}, out);
+    add_line(setting, &Setting::large_segment_mb, large, out);
   }
   return checked(out);
 }
