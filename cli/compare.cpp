@@ -46,9 +46,7 @@ std::optional<Policy> tuned_policy(const Program& program, const Context& contex
   const std::array programs{&program};
   const replay::TuneResult found = replay::tune(programs, options);
   if (found.is_current_best()) return std::nullopt;
-  return Policy{.kind = replay::PolicyKind::kSettings,
-                .name = "pytorch:" + found.best.conf,
-                .conf = found.best.conf};
+  return replay::policy_of_conf(found.best.conf);
 }
 
 std::vector<Policy> policies_for(const Program& program,
@@ -60,7 +58,7 @@ std::vector<Policy> policies_for(const Program& program,
   }
   if (!question.tunes) return all;
   const std::optional<Policy> tuned = tuned_policy(program, context);
-  const bool is_new = tuned && std::ranges::find(all, tuned->conf, &Policy::conf) == all.end();
+  const bool is_new = tuned && std::ranges::find(all, tuned->choice, &Policy::choice) == all.end();
   if (is_new) all.insert(all.begin() + std::min<std::ptrdiff_t>(1, std::ssize(all)), *tuned);
   return all;
 }

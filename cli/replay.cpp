@@ -30,12 +30,6 @@ using replay::Program;
 
 constexpr std::size_t kTimelineSamples = 240;
 
-Policy with_conf(std::string conf) {
-  return {.kind = PolicyKind::kSettings,
-          .name = "pytorch:" + (conf.empty() ? std::string("default") : conf),
-          .conf = std::move(conf)};
-}
-
 // The setting that tune() finds, where it is worth having.
 std::optional<std::string> best_setting(const Program& program,
                                         const ReplayQuestion& question,
@@ -59,14 +53,14 @@ std::vector<Policy> usual_policies(const Program& program,
                                    const Context& context) {
   std::vector<Policy> all{Policy{}};
   const std::optional<std::string> best = best_setting(program, question, context);
-  if (best) all.push_back(with_conf(*best));
+  if (best) all.push_back(replay::policy_of_conf(*best));
   all.push_back({.kind = PolicyKind::kPaged, .name = "paged"});
   const memory::AllocatorConfig factory{};
   const bool is_factory = memory::to_string(program.config) == memory::to_string(factory);
   const std::string expandable = "expandable_segments:True";
-  if (!is_factory && best != "") all.push_back(with_conf(""));
+  if (!is_factory && best != "") all.push_back(replay::policy_of_conf(""));
   if (!program.config.expandable_segments && best != expandable) {
-    all.push_back(with_conf(expandable));
+    all.push_back(replay::policy_of_conf(expandable));
   }
   all.push_back({.kind = PolicyKind::kAsyncPool, .name = "cudaMallocAsync"});
   return all;

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/config.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
@@ -42,6 +43,11 @@ struct Candidate {
   double served = 1;
   int parts = 0;  // settings that differ from the factory's: what one has to remember
   std::vector<std::uint64_t> peaks{};  // peak_reserved of each program
+
+  // The allocator that it speaks of.
+  [[nodiscard]] memory::AllocatorChoice choice() const {
+    return {.config = config, .paged = std::nullopt, .is_default = false};
+  }
 };
 
 struct TuneProgress {
