@@ -38,7 +38,7 @@ constexpr std::size_t kBatch = 16;
 // nobody waits for, at most some ten seconds on one core. A long recording is tried with fewer
 // settings.
 constexpr std::uint64_t kReplays = 160;
-constexpr std::uint64_t kReplaysExpandable = 400;  // more, where there are both families
+constexpr std::uint64_t kReplaysExpandable = 240;  // more, where there are both families
 constexpr std::uint64_t kFewestOps = 4'000'000;
 constexpr std::uint64_t kMostOps = 50'000'000;
 constexpr std::uint64_t kFewestTrials = 64;
@@ -273,24 +273,30 @@ class Search {
     options_.progress({.tried = done, .planned = planned_, .best = best});
   }
 
-  // The simplest of those that are next to as good as the best: what is fitted more closely to one
-  // recording does not help the next. `sorted` has the best first.
+  // The simplest of which no other is worth its further parts: what is fitted more closely to one
+  // recording does not help the next. `sorted` has the best first, and that one will do.
   static const Candidate& simplest_of_best(const std::vector<Candidate>& sorted) {
     const Candidate* found = &sorted.front();
     for (const Candidate& one : sorted) {
-      if (!is_worth(sorted.front(), one) && one.parts < found->parts) found = &one;
+      if (one.parts >= found->parts) continue;
+      // Where nothing fits, only what gets furthest is of interest.
+      const std::size_t rivals = sorted.front().fits ? sorted.size() : 1;
+      const bool will_do =
+          std::none_of(sorted.begin(),
+                       sorted.begin() + static_cast<std::ptrdiff_t>(rivals),
+                       [&](const Candidate& other) { return is_worth(other, one); });
+      if (will_do) found = &one;
     }
     return *found;
   }
 
-  // Whether it brings something that `simpler` does not: room, or else more of the traffic.
+  // Whether it brings something that `simpler` does not: room, or else more of the traffic. A pair
+  // of parts need not bring more than one, further ones do.
   static bool is_worth(const Candidate& one, const Candidate& simpler) {
     if (one.fits != simpler.fits) return one.fits;
-    if (!one.fits) {
-      const int more_parts = std::max(one.parts - simpler.parts, 1);
-      return one.served >= simpler.served + kWorthAPart * more_parts;
-    }
-    return one.overhead <= simpler.overhead * (1 - kWorthAPart);
+    const int more = one.parts - simpler.parts;
+    if (!one.fits) return one.served >= simpler.served + kWorthAPart * std::max(more, 1);
+    return one.overhead <= simpler.overhead * (1 - kWorthAPart * std::max(more - 1, 1));
   }
 
   // After `best`, those that bring something against all that is simpler. Whoever cannot use

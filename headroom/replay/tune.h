@@ -89,10 +89,10 @@ struct TuneResult {
   [[nodiscard]] std::uint64_t saved_bytes() const noexcept;
 };
 
-// A setting with more parts must save this share of the peak for them: of those that come as close
-// to the best, the simplest is the answer, and the recorded settings are good enough when no other
-// saves as much. Predictions are right to half of it, and a setting that is fitted more closely to
-// one recording does not help the next.
+// A setting with more parts must save this share of the peak for one or two of them, and again for
+// each further one; the recorded settings are good enough when no other saves as much. Predictions
+// are right to half of it, and a setting that is fitted more closely to one recording does not help
+// the next.
 inline constexpr double kWorthAPart = 0.01;
 
 // Whether `a` is the better answer: it fits, then reserves less, then calls the driver less, then
