@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/report/bar.h"
 #include "headroom/report/numbers.h"
 #include "headroom/report/table.h"
@@ -83,7 +84,7 @@ ReplayBenchCase bench_one(const std::string& path, int rounds, const Context& co
   const trace::TraceFile file = read_input(path, context);
   const auto devices = replay::replayable(file.trace);
   if (devices.empty()) throw Error(path + ": no history to replay");
-  const Program program = replay::compile(file.trace, *devices.front());
+  const Program program = replay::compile_with_empty_caches(file.trace, *devices.front());
   ReplayBenchCase out{.recording = name_of(path),
                       .events = program.events,
                       .allocs = program.allocs,

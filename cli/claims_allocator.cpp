@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "headroom/memory/buffer.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 
@@ -52,7 +53,7 @@ std::optional<replay::Program> claim_recording(const Context& context) {
   const trace::TraceFile file = read_input(*path, context);
   const auto devices = replay::replayable(file.trace);
   if (devices.empty()) return std::nullopt;
-  return replay::compile(file.trace, *devices.front());
+  return replay::compile_with_empty_caches(file.trace, *devices.front());
 }
 
 std::string replayed_reserve(const std::optional<replay::Program>& program, const char* settings) {

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/tune.h"
 #include "headroom/trace/device_name.h"
 
@@ -45,9 +46,7 @@ std::optional<Policy> tuned_policy(const Program& program, const Context& contex
   const std::array programs{&program};
   const replay::TuneResult found = replay::tune(programs, options);
   if (found.is_current_best()) return std::nullopt;
-  return Policy{.kind = replay::PolicyKind::kSettings,
-                .name = "pytorch:" + found.best.conf,
-                .conf = found.best.conf};
+  return replay::policy_of_conf(found.best.conf);
 }
 
 std::vector<Policy> policies_for(const Program& program,
@@ -59,7 +58,7 @@ std::vector<Policy> policies_for(const Program& program,
   }
   if (!question.tunes) return all;
   const std::optional<Policy> tuned = tuned_policy(program, context);
-  const bool is_new = tuned && std::ranges::find(all, tuned->conf, &Policy::conf) == all.end();
+  const bool is_new = tuned && std::ranges::find(all, tuned->choice, &Policy::choice) == all.end();
   if (is_new) all.insert(all.begin() + std::min<std::ptrdiff_t>(1, std::ssize(all)), *tuned);
   return all;
 }
@@ -101,7 +100,7 @@ ComparedTrace compare_device(const trace::Trace& trace,
                              const CompareQuestion& question,
                              const Context& context) {
   context.progress(name + ": putting the history together");
-  const Program program = replay::compile(trace, device);
+  const Program program = replay::compile_with_empty_caches(trace, device);
   ComparedTrace out{.recording = std::move(name),
                     .events = program.events,
                     .ops = program.ops.size(),

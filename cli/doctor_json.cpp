@@ -33,8 +33,7 @@ ordered_json size_json(const std::optional<std::uint64_t>& size) {
 // The run that proves it: what it took, under which limit.
 ordered_json proof_of(const Finding& finding) {
   if (!finding.proof) return nullptr;
-  const bool is_paged = finding.advice == diagnose::Advice::kPagedAllocator;
-  return {{"policy", is_paged ? "paged" : "pytorch:" + finding.proof->conf},
+  return {{"policy", to_string(finding.proof->choice)},
           {"peak_reserved", finding.proof->peak_reserved},
           {"limit_bytes", size_json(finding.proof->limit_bytes)},
           {"driver_us", finding.proof->driver_us}};

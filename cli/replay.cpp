@@ -11,6 +11,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/replay/cards.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/tune.h"
 #include "headroom/trace/device_name.h"
 #include "headroom/trace/settings.h"
@@ -29,12 +30,6 @@ using replay::PolicyKind;
 using replay::Program;
 
 constexpr std::size_t kTimelineSamples = 240;
-
-Policy with_conf(std::string conf) {
-  return {.kind = PolicyKind::kSettings,
-          .name = "pytorch:" + (conf.empty() ? std::string("default") : conf),
-          .conf = std::move(conf)};
-}
 
 // The setting that tune() finds, where it is worth having.
 std::optional<std::string> best_setting(const Program& program,
@@ -59,14 +54,14 @@ std::vector<Policy> usual_policies(const Program& program,
                                    const Context& context) {
   std::vector<Policy> all{Policy{}};
   const std::optional<std::string> best = best_setting(program, question, context);
-  if (best) all.push_back(with_conf(*best));
+  if (best) all.push_back(replay::policy_of_conf(*best));
   all.push_back({.kind = PolicyKind::kPaged, .name = "paged"});
   const memory::AllocatorConfig factory{};
   const bool is_factory = memory::to_string(program.config) == memory::to_string(factory);
   const std::string expandable = "expandable_segments:True";
-  if (!is_factory && best != "") all.push_back(with_conf(""));
+  if (!is_factory && best != "") all.push_back(replay::policy_of_conf(""));
   if (!program.config.expandable_segments && best != expandable) {
-    all.push_back(with_conf(expandable));
+    all.push_back(replay::policy_of_conf(expandable));
   }
   all.push_back({.kind = PolicyKind::kAsyncPool, .name = "cudaMallocAsync"});
   return all;
@@ -80,12 +75,12 @@ DeviceReplay replay_device(const trace::Trace& trace,
   DeviceReplay out{
       .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
   context.progress(out.name + ": putting the history together");
-  out.program =
-      replay::compile(trace,
-                      device,
-                      {.version = question.version,
-                       .card_bytes = question.card_bytes,
-                       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
+  out.program = replay::compile_with_empty_caches(
+      trace,
+      device,
+      {.version = question.version,
+       .card_bytes = question.card_bytes,
+       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
   const std::vector<Policy> policies = question.policies.empty()
                                            ? usual_policies(out.program, question, context)
                                            : question.policies;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/verify.h"
@@ -64,7 +65,7 @@ Tour play_tour(const trace::TraceFile& file, std::string sample) {
   const auto devices = replay::replayable(file.trace);
   if (devices.empty()) throw Error(sample + ": has no history");
   const trace::DeviceTrace& device = *devices.front();
-  const Program program = replay::compile(file.trace, device);
+  const Program program = replay::compile_with_empty_caches(file.trace, device);
   const replay::Verification verified = replay::verify(program);
   const analysis::TraceIndex index(file.trace, device);
   Tour tour{.sample = std::move(sample),

@@ -10,6 +10,7 @@
 
 #include "headroom/analysis/index.h"
 #include "headroom/base/bytes.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/trace/device_name.h"
 #include "headroom/trace/settings.h"
 
@@ -125,8 +126,8 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
   for (std::size_t i = 0; i < traces.size(); ++i) {
     const auto devices = replay::replayable(traces[i]);
     for (const trace::DeviceTrace* device : devices) {
-      programs.push_back(std::make_unique<const Program>(
-          replay::compile(traces[i], *device, {.card_bytes = question.options.card_bytes})));
+      programs.push_back(std::make_unique<const Program>(replay::compile_with_empty_caches(
+          traces[i], *device, {.card_bytes = question.options.card_bytes})));
       const Program& program = *programs.back();
       pointers.push_back(&program);
       report.histories.push_back(

@@ -131,6 +131,7 @@ int kind_of(const Candidate& one) {
          (config.max_split_bytes != factory.max_split_bytes ? 2 : 0) +
          (config.large_segment_bytes != factory.large_segment_bytes ? 4 : 0) +
          (config.roundup_power2_divisions != factory.roundup_power2_divisions ? 8 : 0) +
+         (config.max_non_split_rounding_bytes ? 32 : 0) +
          (config.garbage_collection_threshold != factory.garbage_collection_threshold ? 16 : 0);
 }
 
@@ -225,6 +226,12 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   if (!result.current.fits) {
     effect =
         fmt::format("It then fits: {} is reserved at the peak.", format_bytes(best.peak_reserved));
+  } else if (best.peak_reserved > result.current.peak_reserved) {
+    // The recorded settings use a key that is to be left alone.
+    effect = fmt::format("The least without {}: {} reserved at the peak, {} more than now.",
+                         fmt::join(report.question.options.without, ", "),
+                         format_bytes(best.peak_reserved),
+                         format_bytes(best.peak_reserved - result.current.peak_reserved));
   } else {
     effect = fmt::format("Saves {} of {} reserved at the peak, {}.",
                          format_bytes(result.saved_bytes()),

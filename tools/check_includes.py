@@ -30,7 +30,8 @@ TABLE = {
                  "analysis says what a recording holds; it runs nothing"),
     "replay": ("base device memory trace analysis", "replay runs allocators, not models"),
     "solve": ("base", "solve speaks of buffers, lifetimes and costs, whoever has them"),
-    "diagnose": ("base device:types.h memory:types.h,account.h,config.h,parse_pytorch_message.h trace "
+    "diagnose": ("base device:types.h memory:types.h,account.h,allocator_choice.h,config.h,parse_pytorch_message.h "
+                 "trace "
                  "analysis replay",
                  "diagnose judges what others measured; it makes values, and report makes the text"),
     "report": ("base memory:types.h,event.h,stats.h,account.h,config.h trace analysis replay diagnose solve",

@@ -5,6 +5,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/memory/config.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/recorded_account.h"
@@ -35,7 +36,8 @@ bool is_within(std::uint64_t peak_reserved, const Bounds& bounds) {
 ProvedSetting setting_of(const replay::Candidate& candidate,
                          const Program& program,
                          const Bounds& bounds) {
-  return {.conf = with_fraction(candidate.conf, program),
+  return {.choice = candidate.choice(),
+          .conf = with_fraction(candidate.conf, program),
           .peak_reserved = candidate.peak_reserved,
           .fits = candidate.fits && is_within(candidate.peak_reserved, bounds),
           .limit_bytes = bounds.limit_bytes,
@@ -47,7 +49,8 @@ ProvedSetting setting_of(const replay::Candidate& candidate,
 Replays::Replays(const TraceIndex& index, ReplayChoices choices)
     : index_(index),
       choices_(std::move(choices)),
-      program_(replay::compile(index.trace(), index.device(), {.version = choices_.version})) {}
+      program_(replay::compile_with_empty_caches(
+          index.trace(), index.device(), {.version = choices_.version})) {}
 
 Foreseen Replays::foresee(const Bounds& bounds) const {
   const Program program = replay::from_live_blocks(program_);
@@ -75,11 +78,13 @@ Foreseen Replays::foresee(const Bounds& bounds) const {
 
 // Under our own allocator, under the same limit.
 ProvedSetting Replays::prove_paged(const Program& program, const Bounds& bounds) const {
+  const memory::AllocatorChoice choice{.paged = memory::PagedOptions{}, .is_default = false};
   const replay::PolicyResult paged =
       replay::run_policy(program,
-                         {.kind = replay::PolicyKind::kPaged, .name = "paged"},
+                         replay::policy_of(choice),
                          {.card_bytes = bounds.card_bytes, .limit_bytes = bounds.limit_bytes});
-  return {.peak_reserved = paged.result.peak_reserved,
+  return {.choice = choice,
+          .peak_reserved = paged.result.peak_reserved,
           .fits = paged.result.fits && is_within(paged.result.peak_reserved, bounds),
           .limit_bytes = bounds.limit_bytes,
           .driver_us = paged.result.calls.driver_us};

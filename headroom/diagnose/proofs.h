@@ -14,6 +14,7 @@
 #include "headroom/analysis/index.h"
 #include "headroom/diagnose/limit.h"
 #include "headroom/memory/account.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/config.h"
 #include "headroom/replay/program.h"
 
@@ -27,6 +28,7 @@ struct ReplayChoices {
 
 // One run: of what, under what, and what came out.
 struct ProvedSetting {
+  memory::AllocatorChoice choice{};
   std::string conf{};  // of PYTORCH_CUDA_ALLOC_CONF; empty are the factory settings, and paged
   std::uint64_t peak_reserved = 0;
   bool fits = true;

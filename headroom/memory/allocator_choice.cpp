@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "headroom/base/env.h"
@@ -17,6 +18,9 @@ using internal::in_quotes;
 constexpr const char* kChoiceVariable = "HEADROOM_ALLOC_CONF";
 constexpr std::string_view kPagedBackend = "paged";
 constexpr std::string_view kNativeBackend = "native";
+constexpr std::string_view kDriverBackend = "cudaMallocAsync";
+constexpr std::string_view kPyTorchPrefix = "pytorch:";
+constexpr std::string_view kPagedPrefix = "paged:";
 constexpr std::array<std::string_view, 7> kPagedKeys{"page_mb",
                                                      "large_page_mb",
                                                      "large_from_mb",
@@ -141,7 +145,7 @@ bool is_paged_backend(const SettingText& setting) {
 
 bool is_unknown_backend(const SettingText& setting) {
   return is_backend(setting) && setting.value != kPagedBackend && setting.value != kNativeBackend &&
-         setting.value != "cudaMallocAsync";
+         setting.value != kDriverBackend;
 }
 
 // What the shell or the pinned memory takes, whichever the core.
@@ -200,7 +204,106 @@ Result<AllocatorChoice, std::string> read_caching_choice(std::string_view text,
   return caching_choice(std::move(*parsed));
 }
 
+// The shortest text that reads back as the same number.
+std::string shortest(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+// `key=value`, of what differs from the defaults.
+std::string paged_text(const PagedOptions& options) {
+  const PagedOptions plain;
+  std::string out;
+  const auto put = [&](std::string_view key, const std::string& value) {
+    if (!out.empty()) out += ',';
+    out.append(key).append("=").append(value);
+  };
+  const auto put_size = [&](std::string_view key, std::uint64_t size, std::uint64_t usual) {
+    if (size != usual) put(key, std::to_string(size / 1_MiB));
+  };
+  put_size("page_mb", options.page_bytes, plain.page_bytes);
+  put_size("large_page_mb", options.large_page_bytes, plain.large_page_bytes);
+  put_size("large_from_mb", options.large_from_bytes, plain.large_from_bytes);
+  if (options.cushion_fraction != plain.cushion_fraction) {
+    put("cushion", shortest(options.cushion_fraction));
+  }
+  if (options.widest_cushion_fraction) {
+    put("widest_cushion", shortest(*options.widest_cushion_fraction));
+  }
+  put_size("cushion_mb", options.cushion_bytes, plain.cushion_bytes);
+  if (!options.uses_magazines) put("magazines", "0");
+  return out;
+}
+
+// What concerns a PagedAllocator too.
+std::string common_text(AllocatorConfig config) {
+  AllocatorConfig common;
+  common.memory_fraction = config.memory_fraction;
+  common.pinned = std::move(config.pinned);
+  return to_string(common);
+}
+
+std::string joined(const std::string& a, const std::string& b) {
+  return a.empty() || b.empty() ? a + b : a + "," + b;
+}
+
+std::string named(std::string_view prefix, const std::string& settings, std::string_view plain) {
+  return settings.empty() ? std::string(plain) : std::string(prefix) + settings;
+}
+
 }  // namespace
+
+AllocatorKind AllocatorChoice::kind() const noexcept {
+  if (paged) return AllocatorKind::kPaged;
+  return config.backend == kDriverBackend ? AllocatorKind::kDriverPool : AllocatorKind::kCaching;
+}
+
+bool operator==(const AllocatorChoice& a, const AllocatorChoice& b) {
+  if (a.kind() != b.kind() || a.is_default != b.is_default) return false;
+  if (a.paged) return *a.paged == *b.paged && common_text(a.config) == common_text(b.config);
+  return to_string(a.config) == to_string(b.config);
+}
+
+Result<AllocatorChoice, std::string> parse_choice_name(std::string_view name) {
+  const auto refused = [&](const std::string& why) {
+    return Unexpected(std::string(name) + ": " + why);
+  };
+  if (name == kPagedBackend || name.starts_with(kPagedPrefix)) {
+    const std::string_view text = name.substr(std::min(kPagedPrefix.size(), name.size()));
+    auto choice = read_paged_choice(text, split_settings(text), {});
+    if (!choice) return refused(choice.error());
+    return choice;
+  }
+  std::string_view conf = "backend:cudaMallocAsync";
+  if (name == "pytorch") {
+    conf = "";
+  } else if (name.starts_with(kPyTorchPrefix)) {
+    conf = name.substr(kPyTorchPrefix.size());
+    if (conf == "default") conf = "";
+  } else if (name != kDriverBackend) {
+    return Unexpected("there is no policy " + in_quotes(name) +
+                      "; there are pytorch, pytorch:default, pytorch:CONF, paged and "
+                      "cudaMallocAsync");
+  }
+  auto parsed = parse_config(conf, {.version = kPyTorch215});
+  if (!parsed) return refused(parsed.error());
+  return caching_choice(std::move(*parsed));
+}
+
+std::string to_string(const AllocatorChoice& choice) {
+  switch (choice.kind()) {
+    case AllocatorKind::kPaged:
+      return named(kPagedPrefix,
+                   joined(paged_text(*choice.paged), common_text(choice.config)),
+                   kPagedBackend);
+    case AllocatorKind::kDriverPool:
+      return std::string(kDriverBackend);
+    case AllocatorKind::kCaching:
+      break;
+  }
+  return named(kPyTorchPrefix, to_string(choice.config), "pytorch:default");
+}
 
 Result<PagedOptions, std::string> parse_paged_options(std::string_view text) {
   return read_paged(split_settings(text), {});

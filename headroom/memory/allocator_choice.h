@@ -11,8 +11,17 @@
 //   auto choice = parse_choice("backend:paged");
 //   if (!choice) complain(choice.error());
 //   const auto allocator = make_allocator(device, *choice);
+//
+// plan, replay, tune, doctor and train all mean this type, and command lines have names for it:
+//
+//   paged                  PagedAllocator; paged:KEY=VALUE,... with settings of its own
+//   pytorch:default        CachingAllocator, factory settings; so is pytorch, which to replay is
+//                          what was recorded
+//   pytorch:CONF           with exactly CONF, as in PYTORCH_CUDA_ALLOC_CONF
+//   cudaMallocAsync        the driver's own pool, of which replay has a model
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +35,8 @@
 
 namespace headroom::memory {
 
+enum class AllocatorKind : std::uint8_t { kPaged, kCaching, kDriverPool };
+
 struct AllocatorChoice {
   AllocatorConfig config{};
   // A PagedAllocator: of `config` only memory_fraction and `pinned` then matter. Without a value, a
@@ -34,6 +45,10 @@ struct AllocatorChoice {
   // Nobody named a backend: a device without virtual memory gets a CachingAllocator.
   bool is_default = true;
   std::vector<std::string> warnings{};
+
+  [[nodiscard]] AllocatorKind kind() const noexcept;
+  // The same allocator with the same settings, however they were written.
+  friend bool operator==(const AllocatorChoice& a, const AllocatorChoice& b);
 };
 
 // Strictly. The error says what is wrong, and what there is.
@@ -48,6 +63,13 @@ struct AllocatorChoice {
 //   widest_cushion                          what it may widen to; without, a given one stays
 //   magazines                               0 or 1
 [[nodiscard]] Result<PagedOptions, std::string> parse_paged_options(std::string_view text);
+
+// By the names of the command line. CONF is read as the newest release does; choice.config.text has
+// it for an older one. The error says what is wrong, and what there is.
+[[nodiscard]] Result<AllocatorChoice, std::string> parse_choice_name(std::string_view name);
+// The name that reads back as an equal choice: of a PagedAllocator's settings those that text can
+// name.
+[[nodiscard]] std::string to_string(const AllocatorChoice& choice);
 
 // HEADROOM_ALLOC_CONF by the rules above; else PyTorch's variables as config_from_environment()
 // reads them, by the same rules.

@@ -1,10 +1,13 @@
 set(HEADROOM_REPLAY_SOURCES
   async_pool_model.cpp
   cards.cpp
+  infer_empty_caches.cpp
   internal/checked_run.cpp
   internal/compiler.cpp
   internal/explain_mismatch.cpp
+  internal/halves.cpp
   internal/machine.cpp
+  internal/request_sizes.cpp
   internal/reservations.cpp
   internal/start.cpp
   internal/trial.cpp
@@ -20,6 +23,7 @@ set(HEADROOM_REPLAY_SOURCES
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
+  infer_empty_caches.h
   player.h
   policy.h
   program.h

@@ -12,19 +12,25 @@ namespace headroom::replay {
 namespace {
 
 constexpr std::string_view kPyTorch = "pytorch";
-constexpr std::string_view kPaged = "paged";
+constexpr std::string_view kPagedColon = "paged:";
 
 memory::AllocatorConfig config_of(const Policy& policy, memory::PyTorchVersion version) {
   auto parsed = memory::parse_config(
-      policy.conf, {.dialect = memory::ConfigDialect::kStrict, .version = version});
+      policy.choice.config.text, {.dialect = memory::ConfigDialect::kStrict, .version = version});
   if (!parsed) throw InvalidArgument(policy.name + ": " + parsed.error());
   return std::move(parsed->config);
 }
 
-memory::PagedOptions paged_of(const Policy& policy) {
-  const auto parsed = memory::parse_paged_options(policy.conf);
-  if (!parsed) throw InvalidArgument(policy.name + ": " + parsed.error());
-  return *parsed;
+PolicyKind kind_of(const memory::AllocatorChoice& choice) {
+  switch (choice.kind()) {
+    case memory::AllocatorKind::kPaged:
+      return PolicyKind::kPaged;
+    case memory::AllocatorKind::kDriverPool:
+      return PolicyKind::kAsyncPool;
+    case memory::AllocatorKind::kCaching:
+      break;
+  }
+  return PolicyKind::kSettings;
 }
 
 // What the recording had, where it says so: its share of the card, or what a failure tells.
@@ -103,7 +109,7 @@ class PolicyRun {
 
   void run_paged() {
     ReplayOptions replay_options{.version = version_,
-                                 .paged = paged_of(out_.policy),
+                                 .paged = out_.policy.choice.paged,
                                  .card_bytes = card_,
                                  .checks_bound = options_.checks_bound};
     if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, card_);
@@ -173,32 +179,35 @@ class PolicyRun {
 
 }  // namespace
 
+Policy policy_of(memory::AllocatorChoice choice) {
+  Policy policy{.kind = kind_of(choice), .name = to_string(choice), .choice = std::move(choice)};
+  return policy;
+}
+
+Policy policy_of_conf(const std::string& conf) {
+  const std::string name = "pytorch:" + (conf.empty() ? std::string("default") : conf);
+  auto policy = parse_policy(name);
+  if (!policy) throw InvalidArgument(policy.error());
+  return std::move(*policy);
+}
+
 Result<Policy, std::string> parse_policy(std::string_view text) {
   if (text == kPyTorch) return Policy{};
-  if (text == "cudaMallocAsync") {
-    return Policy{.kind = PolicyKind::kAsyncPool, .name = std::string(text)};
+  // A limit is a question of its own here, no setting.
+  if (text.starts_with(kPagedColon)) {
+    const auto own = memory::parse_paged_options(text.substr(kPagedColon.size()));
+    if (!own) return Unexpected(std::string(text) + ": " + own.error());
   }
-  if (text == kPaged || text.starts_with(std::string(kPaged) + ":")) {
-    Policy policy{.kind = PolicyKind::kPaged, .name = std::string(text)};
-    policy.conf = text.substr(std::min(kPaged.size() + 1, text.size()));
-    const auto parsed = memory::parse_paged_options(policy.conf);
-    if (!parsed) return Unexpected(policy.name + ": " + parsed.error());
-    return policy;
-  }
-  if (!text.starts_with(std::string(kPyTorch) + ":")) {
+  auto choice = memory::parse_choice_name(text);
+  if (!choice && !text.starts_with(std::string(kPyTorch) + ":")) {
     return Unexpected(
         "there is no policy '" + std::string(text) +
         "'; there are pytorch (as recorded), pytorch:default, pytorch:CONF, paged and "
         "cudaMallocAsync");
   }
-  Policy policy{.kind = PolicyKind::kSettings, .name = std::string(text)};
-  policy.conf = text.substr(kPyTorch.size() + 1);
-  if (policy.conf == "default") policy.conf.clear();
-  if (policy.conf == "backend:cudaMallocAsync") policy.kind = PolicyKind::kAsyncPool;
-  // What the newest version refuses, an older one refuses too, but for its sizes.
-  const auto parsed = memory::parse_config(policy.conf, {.version = memory::kPyTorch215});
-  if (!parsed) return Unexpected(policy.name + ": " + parsed.error());
-  return policy;
+  if (!choice) return Unexpected(choice.error());
+  const PolicyKind kind = kind_of(*choice);
+  return Policy{.kind = kind, .name = std::string(text), .choice = std::move(*choice)};
 }
 
 std::optional<ReplayOptions> replay_options(const Program& program, const Policy& policy) {
@@ -208,7 +217,7 @@ std::optional<ReplayOptions> replay_options(const Program& program, const Policy
     case PolicyKind::kSettings:
       return with_settings(program, config_of(policy, program.version));
     case PolicyKind::kPaged:
-      return with_paged(program, paged_of(policy));
+      return with_paged(program, policy.choice.paged.value_or(memory::PagedOptions{}));
     case PolicyKind::kAsyncPool:
       break;
   }

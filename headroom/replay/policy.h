@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "headroom/base/result.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/replay/verify.h"
 
 namespace headroom::replay {
@@ -23,13 +24,21 @@ enum class PolicyKind : std::uint8_t { kAsRecorded, kSettings, kAsyncPool, kPage
 struct Policy {
   PolicyKind kind = PolicyKind::kAsRecorded;
   std::string name = "pytorch";  // as it was written
-  std::string conf{};            // of kSettings and kPaged
+  memory::AllocatorChoice
+      choice{};  // of the others; the settings of kSettings are read again, from
+                 // choice.config.text, as the release that is replayed does
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
 
 // The error is a sentence that says what is wrong, and what there is.
 [[nodiscard]] Result<Policy, std::string> parse_policy(std::string_view text);
+
+// Under its name of the command line.
+[[nodiscard]] Policy policy_of(memory::AllocatorChoice choice);
+// Of these settings, as in PYTORCH_CUDA_ALLOC_CONF. Throws InvalidArgument where they cannot be
+// read.
+[[nodiscard]] Policy policy_of_conf(const std::string& conf);
 
 struct PolicyOptions {
   std::optional<memory::PyTorchVersion> version{};

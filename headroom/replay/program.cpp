@@ -8,7 +8,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
 #include "headroom/replay/internal/compiler.h"
-#include "headroom/replay/verify.h"
+#include "headroom/replay/player.h"
 #include "headroom/trace/settings.h"
 
 namespace headroom::replay {
@@ -20,26 +20,6 @@ using trace::Action;
 using trace::Events;
 
 namespace {
-
-// The fields a version added are in every entry it writes; the youngest field found decides.
-void infer_version(Program& program) {
-  const trace::Trace& trace = *program.trace;
-  const auto at_least = [&](memory::PyTorchVersion version) {
-    program.is_version_known = true;
-    program.version = std::max(program.version, version);
-  };
-  program.version = memory::kPyTorch29;
-  if (trace.origin == trace::Origin::kHeadroom) at_least(memory::PyTorchVersion{});
-  if (trace.has_host) at_least(memory::kPyTorch214);
-  for (std::uint32_t i = 0; i < trace.details.size(); ++i) {
-    const trace::Details& details = trace.details[i];
-    if (details.pool) at_least(memory::kPyTorch212);
-    if (details.forward_frames) at_least(memory::kPyTorch211);
-    if (details.user_metadata) at_least(memory::kPyTorch210);
-  }
-  // Nothing but the tie-break and corners differ up to 2.12; 2.11 stands for them.
-  if (!program.is_version_known) program.version = memory::kPyTorch211;
-}
 
 class Translator {
  public:
@@ -231,73 +211,27 @@ class Translator {
   std::uint64_t most_if_served_ = 0;  // at the failures
 };
 
-bool gives_anything_back(const Events& events) {
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    if (internal::gives_back(events.action(i))) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
-namespace internal {
-
-Program translate(const trace::Trace& trace,
-                  const trace::DeviceTrace& device,
-                  const CompileOptions& options) {
-  if (device.is_host) throw Error("replay: a history of pinned memory has no device to replay on");
-  Program program;
-  program.trace = &trace;
-  program.device = &device;
-  program.events = device.events.size();
-  program.start = analysis::start_state(trace, device);
-  program.is_of_paged = trace::is_of_paged(trace);
-  if (!program.is_of_paged) program.conf = trace.settings_string();
-  program.config = trace::recorded_config(trace);
-  if (options.version) {
-    program.version = *options.version;
-    program.is_version_known = true;
-  } else {
-    infer_version(program);
-  }
-  const analysis::Lifetimes lifetimes = analysis::pair_lifetimes(trace, device, program.start);
-  program.anomalies = lifetimes.anomalies;
-  Translator(program, lifetimes).run();
-  program.start_reservations =
-      find_reservations(program, options.card_bytes.value_or(kDefaultCardBytes));
-  program.limit = recorded_limit(trace, device, program.start);
-  return program;
-}
-
-void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& events) {
-  if (events.empty()) return;
-  std::vector<Op> ops;
-  std::vector<std::uint32_t> op_events;
-  ops.reserve(program.ops.size() + events.size());
-  op_events.reserve(ops.capacity());
-  auto next = events.begin();
-  const auto insert_until = [&](std::uint64_t event) {
-    for (; next != events.end() && *next <= event; ++next) {
-      ops.push_back({.kind = OpKind::kEmptyCache});
-      op_events.push_back(*next);
-    }
+// The fields a version added are in every entry it writes; the youngest field found decides.
+RecordedVersion recorded_version(const trace::Trace& trace) {
+  RecordedVersion out{.version = memory::kPyTorch29};
+  const auto at_least = [&](memory::PyTorchVersion version) {
+    out.is_known = true;
+    out.version = std::max(out.version, version);
   };
-  const std::size_t peak = program.peak_live_op;
-  const std::optional<std::size_t> failure = program.first_failure_op;
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    insert_until(program.op_events[i]);
-    if (i == peak) program.peak_live_op = ops.size();
-    if (failure && i == *failure) program.first_failure_op = ops.size();
-    ops.push_back(program.ops[i]);
-    op_events.push_back(program.op_events[i]);
+  if (trace.origin == trace::Origin::kHeadroom) at_least(memory::PyTorchVersion{});
+  if (trace.has_host) at_least(memory::kPyTorch214);
+  for (std::uint32_t i = 0; i < trace.details.size(); ++i) {
+    const trace::Details& details = trace.details[i];
+    if (details.pool) at_least(memory::kPyTorch212);
+    if (details.forward_frames) at_least(memory::kPyTorch211);
+    if (details.user_metadata) at_least(memory::kPyTorch210);
   }
-  insert_until(UINT64_MAX);
-  program.empty_caches += events.size();
-  program.ops = std::move(ops);
-  program.op_events = std::move(op_events);
+  // Nothing but the tie-break and corners differ up to 2.12; 2.11 stands for them.
+  if (!out.is_known) out.version = memory::kPyTorch211;
+  return out;
 }
-
-}  // namespace internal
 
 std::int64_t Program::time_us_at(std::size_t op) const {
   if (op_events.empty() || device->events.empty()) return 0;
@@ -314,15 +248,24 @@ std::uint64_t Program::duration_us(std::size_t from_op) const {
 Program compile(const trace::Trace& trace,
                 const trace::DeviceTrace& device,
                 const CompileOptions& options) {
-  Program program = internal::translate(trace, device, options);
-  // The paged allocator gives pages back when it likes: that says nothing of the program.
-  if (options.infer_empty_caches && !program.is_of_paged && gives_anything_back(device.events)) {
-    const Verification as_recorded = verify(program,
-                                            {.version = options.version,
-                                             .card_bytes = options.card_bytes,
-                                             .limit_bytes = options.limit_bytes});
-    internal::insert_empty_caches(program, as_recorded.empty_caches);
-  }
+  if (device.is_host) throw Error("replay: a history of pinned memory has no device to replay on");
+  Program program;
+  program.trace = &trace;
+  program.device = &device;
+  program.events = device.events.size();
+  program.start = analysis::start_state(trace, device);
+  program.is_of_paged = trace::is_of_paged(trace);
+  if (!program.is_of_paged) program.conf = trace.settings_string();
+  program.config = trace::recorded_config(trace);
+  const RecordedVersion recorded = recorded_version(trace);
+  program.version = options.version.value_or(recorded.version);
+  program.is_version_known = options.version.has_value() || recorded.is_known;
+  const analysis::Lifetimes lifetimes = analysis::pair_lifetimes(trace, device, program.start);
+  program.anomalies = lifetimes.anomalies;
+  Translator(program, lifetimes).run();
+  program.start_reservations =
+      internal::find_reservations(program, options.card_bytes.value_or(kDefaultCardBytes));
+  program.limit = recorded_limit(trace, device, program.start);
   return program;
 }
 

@@ -1,6 +1,7 @@
 // A recorded history as a program: what was asked of the allocator, in order, without addresses.
 //
-//   const Program program = compile(trace, trace.devices[0]);
+//   const Program program = compile(trace, trace.devices[0]);   // or, for other settings,
+//                                                               // compile_with_empty_caches()
 //   const ReplayResult result = replay(program, {.config = program.config});     // player.h
 //
 // Which block a free means is found once, here, so that replaying under a hundred settings hashes
@@ -95,8 +96,8 @@ struct Program {
 
   std::uint64_t events = 0;  // of the recording, whatever their action
   std::uint64_t allocs = 0;
-  std::uint64_t failures = 0;  // recorded ones
-  std::uint64_t empty_caches = 0;
+  std::uint64_t failures = 0;      // recorded ones
+  std::uint64_t empty_caches = 0;  // kEmptyCache ops
   std::uint64_t peak_live = 0;
   // The same if every request that failed had been served, each for its moment alone.
   std::uint64_t peak_live_if_served = 0;
@@ -111,17 +112,23 @@ struct Program {
   [[nodiscard]] std::uint64_t duration_us(std::size_t from_op = 0) const;
 };
 
+// The release of PyTorch that wrote a recording, as far as its fields say.
+struct RecordedVersion {
+  memory::PyTorchVersion version{};
+  bool is_known = false;  // by a field that only some versions have
+};
+[[nodiscard]] RecordedVersion recorded_version(const trace::Trace& trace);
+
 struct CompileOptions {
-  // Those the recording is known to have been made under; inferred or taken from a table else.
+  // Those the recording is known to have been made under; else recorded_version(), and
+  // kDefaultCardBytes.
   std::optional<memory::PyTorchVersion> version{};
   std::optional<std::uint64_t> card_bytes{};
-  std::optional<std::uint64_t> limit_bytes{};
-  // Where PyTorch's allocator gave cached memory back, runs the recording once to see whether the
-  // program asked for it (kEmptyCache).
-  bool infer_empty_caches = true;
 };
 
-// Throws Error where the device's history is that of pinned memory, or has over 65,535 streams.
+// Reads the events and runs nothing: calls that no event shows (kEmptyCache) are not in it;
+// infer_empty_caches.h finds those. Throws Error where the device's history is that of pinned
+// memory, or has over 65,535 streams.
 [[nodiscard]] Program compile(const trace::Trace& trace,
                               const trace::DeviceTrace& device,
                               const CompileOptions& options = {});

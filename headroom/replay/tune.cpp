@@ -22,34 +22,73 @@ using internal::Trials;
 
 namespace {
 
-// What passes the best by this is not followed: no small change makes up for it.
-constexpr double kMargin = 1.04;
-// How many have their neighbours tried, and how often.
-constexpr std::size_t kSeeds = 3;
-constexpr int kRounds = 4;
+// What passes the best by this is stopped: first to learn which keys help, then to find a better
+// one.
+constexpr double kWideMargin = 1.04;
+constexpr double kNarrowMargin = 1.002;
+// How many settings of a family have their lines tried in a round, and how many rounds there are.
+constexpr std::size_t kStarts = 4;
+constexpr int kRounds = 8;
+constexpr int kIdleRounds = 2;
+// Less than this is no reason for another round.
+constexpr double kLeastGain = 0.002;
 // So many settings are tried with one bound. Independent of the threads, so that the answer is.
 constexpr std::size_t kBatch = 16;
-// About ten seconds on one core; a long recording is tried with fewer settings.
+// What a search may take, in ops that are run: as many as this many whole replays, at least what
+// nobody waits for, at most some ten seconds on one core. A long recording is tried with fewer
+// settings.
+constexpr std::uint64_t kReplays = 160;
+constexpr std::uint64_t kReplaysExpandable = 240;  // more, where there are both families
+constexpr std::uint64_t kFewestOps = 4'000'000;
 constexpr std::uint64_t kMostOps = 50'000'000;
 constexpr std::uint64_t kFewestTrials = 64;
 
+struct Tried {
+  Setting setting{};
+  Candidate candidate{};
+  bool was_stopped = false;
+  bool is_start = false;  // its lines were tried
+  std::uint64_t ops = 0;
+};
+
+// The best first; what was stopped comes last, the later the better.
+bool comes_before(const Tried& a, const Tried& b) {
+  if (a.was_stopped != b.was_stopped) return b.was_stopped;
+  if (a.was_stopped && a.ops != b.ops) return a.ops > b.ops;
+  if (!a.was_stopped && is_better(a.candidate, b.candidate)) return true;
+  if (!a.was_stopped && is_better(b.candidate, a.candidate)) return false;
+  return a.setting < b.setting;
+}
+
 // The best with and without expandable segments are looked for apart: not all can use them.
 struct Family {
-  std::vector<std::pair<Setting, Candidate>> finished{};
-  const Candidate* best = nullptr;
+  std::vector<Tried> tried{};
 
-  void add(const Setting& setting, Candidate candidate) {
-    finished.emplace_back(setting, std::move(candidate));
-    std::ranges::sort(finished, [](const auto& a, const auto& b) {
-      if (is_better(a.second, b.second)) return true;
-      return !is_better(b.second, a.second) && a.first < b.first;
-    });
-    best = &finished.front().second;
+  void sort() { std::ranges::sort(tried, comes_before); }
+  [[nodiscard]] const Candidate* best() const {
+    return tried.empty() || tried.front().was_stopped ? nullptr : &tried.front().candidate;
   }
-  [[nodiscard]] double bound() const {
-    return best != nullptr && best->fits ? best->overhead * kMargin : HUGE_VAL;
+  [[nodiscard]] double bound(double margin) const {
+    return best() != nullptr && best()->fits ? best()->overhead * margin : HUGE_VAL;
   }
 };
+
+// What another round is judged by: how much of the traffic, then in how little.
+struct Progress {
+  double served = 0;
+  double overhead = HUGE_VAL;
+
+  [[nodiscard]] bool is_past(const Progress& before) const {
+    if (served != before.served) return served > before.served;
+    return served == 1 && overhead < before.overhead * (1 - kLeastGain);
+  }
+};
+
+Progress progress_of(const Family& family) {
+  const Candidate* best = family.best();
+  return best == nullptr ? Progress{}
+                         : Progress{.served = best->served, .overhead = best->overhead};
+}
 
 class Search {
  public:
@@ -108,61 +147,70 @@ class Search {
   }
 
   void search() {
-    std::vector<Setting> first{{}, space_.setting_of(programs_[0]->config)};
     std::vector<Setting> bases{Setting{}};
     if (space_.has_expandable()) bases.push_back({.is_expandable = true});
-    first.push_back(bases.back());
-    try_all(first);
-    std::vector<Setting> coarse;
-    for (const Setting& base : bases) append(coarse, space_.grid(base));
-    alternate(coarse, bases.size());
-    try_all(coarse);
+    std::vector<Setting> first = bases;
+    first.push_back(space_.setting_of(programs_[0]->config));
+    try_all(first, kWideMargin);
+    std::vector<std::vector<Setting>> lines;
+    for (const Setting& base : bases) {
+      lines.push_back(space_.coarse(base));
+      append(lines.back(), space_.pairs(base));
+    }
+    try_all(in_turn(lines), kWideMargin);
+    int idle_rounds = 0;
     for (int round = 0; round < kRounds && !is_exhausted(); ++round) {
-      std::vector<Setting> finer;
-      for (const Family& family : families_) append(finer, neighbours(family));
-      const std::array before{overhead(families_[0]), overhead(families_[1])};
-      try_all(finer);
-      const bool improved = overhead(families_[0]) < before[0] * (1 - kWorthAPart) ||
-                            overhead(families_[1]) < before[1] * (1 - kWorthAPart);
-      if (!improved) break;
+      const std::array before{progress_of(families_[0]), progress_of(families_[1])};
+      lines.clear();
+      for (Family& family : families_) append(lines, lines_of_starts(family));
+      try_all(in_turn(lines), kNarrowMargin);
+      const bool is_better = progress_of(families_[0]).is_past(before[0]) ||
+                             progress_of(families_[1]).is_past(before[1]);
+      idle_rounds = is_better ? 0 : idle_rounds + 1;
+      if (idle_rounds == kIdleRounds) break;
     }
   }
 
-  static void append(std::vector<Setting>& to, std::vector<Setting> from) {
+  template <class T>
+  static void append(std::vector<T>& to, std::vector<T> from) {
     to.insert(to.end(), from.begin(), from.end());
   }
-  // Of `parts` equal parts the first of each, the second of each, and on: where the ops run out,
-  // no part was left out.
-  static void alternate(std::vector<Setting>& settings, std::size_t parts) {
+  // The first of each, the second of each, and on: where the ops run out, none was left out.
+  static std::vector<Setting> in_turn(const std::vector<std::vector<Setting>>& lists) {
     std::vector<Setting> out;
-    const std::size_t length = settings.size() / parts;
-    for (std::size_t i = 0; i < length; ++i) {
-      for (std::size_t part = 0; part < parts; ++part) {
-        out.push_back(settings[part * length + i]);
+    std::size_t longest = 0;
+    for (const auto& list : lists) longest = std::max(longest, list.size());
+    for (std::size_t i = 0; i < longest; ++i) {
+      for (const auto& list : lists) {
+        if (i < list.size()) out.push_back(list[i]);
       }
-    }
-    settings = std::move(out);
-  }
-  static double overhead(const Family& family) {
-    return family.best != nullptr ? family.best->overhead : HUGE_VAL;
-  }
-  // Of the best of each kind: the best of all are often variants of one another.
-  [[nodiscard]] std::vector<Setting> neighbours(const Family& family) const {
-    std::vector<Setting> out;
-    std::vector<int> kinds;
-    for (const auto& [setting, candidate] : family.finished) {
-      const int kind = keys_used(setting);
-      if (std::ranges::find(kinds, kind) != kinds.end()) continue;
-      kinds.push_back(kind);
-      append(out, space_.near(setting));
-      if (kinds.size() == kSeeds) break;
     }
     return out;
   }
-  [[nodiscard]] bool is_exhausted() const { return ops_ > kMostOps && tried_ >= kFewestTrials; }
+  // The best of each kind: the best of all are often variants of one another.
+  [[nodiscard]] std::vector<std::vector<Setting>> lines_of_starts(Family& family) const {
+    std::vector<std::vector<Setting>> out;
+    std::vector<int> kinds;
+    for (Tried& one : family.tried) {
+      const int kind = keys_used(one.setting);
+      if (one.is_start || std::ranges::find(kinds, kind) != kinds.end()) continue;
+      kinds.push_back(kind);
+      one.is_start = true;
+      std::vector<Setting> line = space_.fine(one.setting);
+      append(line, space_.coarse(one.setting));
+      out.push_back(std::move(line));
+      if (out.size() == kStarts) break;
+    }
+    return out;
+  }
+  [[nodiscard]] bool is_exhausted() const {
+    const std::uint64_t replays = kReplays + (space_.has_expandable() ? kReplaysExpandable : 0);
+    const std::uint64_t most = std::clamp(replays * trials_.op_count(), kFewestOps, kMostOps);
+    return ops_ > most && tried_ >= kFewestTrials;
+  }
 
   // Those that were not tried yet.
-  void try_all(const std::vector<Setting>& settings) {
+  void try_all(const std::vector<Setting>& settings, double margin) {
     std::vector<Setting> fresh;
     for (const Setting& setting : settings) {
       const Setting one = space_.normal(setting);
@@ -170,14 +218,14 @@ class Search {
     }
     planned_ += fresh.size();
     for (std::size_t i = 0; i < fresh.size() && !is_exhausted(); i += kBatch) {
-      try_batch(std::span(fresh).subspan(i, std::min(kBatch, fresh.size() - i)));
+      try_batch(std::span(fresh).subspan(i, std::min(kBatch, fresh.size() - i)), margin);
     }
     planned_ = tried_;
   }
 
-  void try_batch(std::span<const Setting> settings) {
+  void try_batch(std::span<const Setting> settings, double margin) {
     std::vector<Trial> trials(settings.size());
-    const std::array bounds{families_[0].bound(), families_[1].bound()};
+    const std::array bounds{families_[0].bound(margin), families_[1].bound(margin)};
     std::atomic<std::size_t> next = 0;
     std::atomic<std::uint64_t> done = tried_;
     const auto work = [&](bool is_caller) {
@@ -199,9 +247,13 @@ class Search {
     for (std::size_t i = 0; i < settings.size(); ++i) {
       ++tried_;
       ops_ += trials[i].ops;
-      if (trials[i].was_stopped) continue;
-      families_[settings[i].is_expandable ? 1 : 0].add(settings[i], std::move(trials[i].candidate));
+      families_[settings[i].is_expandable ? 1 : 0].tried.push_back(
+          {.setting = settings[i],
+           .candidate = std::move(trials[i].candidate),
+           .was_stopped = trials[i].was_stopped,
+           .ops = trials[i].ops});
     }
+    for (Family& family : families_) family.sort();
   }
 
   [[nodiscard]] Trial try_one(const Setting& setting, double most_overhead) const {
@@ -215,51 +267,74 @@ class Search {
 
   void tell(std::uint64_t done) const {
     if (!options_.progress) return;
-    const Candidate* best = families_[0].best;
-    const Candidate* other = families_[1].best;
+    const Candidate* best = families_[0].best();
+    const Candidate* other = families_[1].best();
     if (best == nullptr || (other != nullptr && is_better(*other, *best))) best = other;
     options_.progress({.tried = done, .planned = planned_, .best = best});
   }
 
-  // Every further part must earn its keep against all that is simpler. Whoever cannot use
-  // expandable segments is not told that those would be simpler.
-  static void drop_idle_parts(std::vector<Candidate>& all) {
-    // Not many are left: those that were stopped early are not among them.
-    const std::vector<Candidate> simple = all;
-    std::erase_if(all, [&](const Candidate& one) {
-      return one.parts > 1 && std::ranges::any_of(simple, [&](const Candidate& simpler) {
-               if (simpler.config.expandable_segments && !one.config.expandable_segments) {
-                 return false;
-               }
-               return one.parts > simpler.parts && !is_worth(one, simpler);
-             });
-    });
+  // The simplest of which no other is worth its further parts: what is fitted more closely to one
+  // recording does not help the next. `sorted` has the best first, and that one will do.
+  static const Candidate& simplest_of_best(const std::vector<Candidate>& sorted) {
+    const Candidate* found = &sorted.front();
+    for (const Candidate& one : sorted) {
+      if (one.parts >= found->parts) continue;
+      // Where nothing fits, only what gets furthest is of interest.
+      const std::size_t rivals = sorted.front().fits ? sorted.size() : 1;
+      const bool will_do =
+          std::none_of(sorted.begin(),
+                       sorted.begin() + static_cast<std::ptrdiff_t>(rivals),
+                       [&](const Candidate& other) { return is_worth(other, one); });
+      if (will_do) found = &one;
+    }
+    return *found;
   }
 
-  // Whether it brings something for the parts that it has more: room, or else more of the traffic.
+  // Whether it brings something that `simpler` does not: room, or else more of the traffic. A pair
+  // of parts need not bring more than one, further ones do.
   static bool is_worth(const Candidate& one, const Candidate& simpler) {
     if (one.fits != simpler.fits) return one.fits;
-    const double least = kWorthAPart * (one.parts - simpler.parts);
-    if (!one.fits) return one.served >= simpler.served + least;
-    return one.overhead <= simpler.overhead * (1 - least);
+    const int more = one.parts - simpler.parts;
+    if (!one.fits) return one.served >= simpler.served + kWorthAPart * std::max(more, 1);
+    return one.overhead <= simpler.overhead * (1 - kWorthAPart * std::max(more - 1, 1));
+  }
+
+  // After `best`, those that bring something against all that is simpler. Whoever cannot use
+  // expandable segments is not told that those would be simpler.
+  static std::vector<Candidate> worth_showing(const Candidate& best,
+                                              const std::vector<Candidate>& sorted) {
+    std::vector<Candidate> out{best};
+    for (const Candidate& one : sorted) {
+      const bool is_idle = std::ranges::any_of(sorted, [&](const Candidate& simpler) {
+        if (simpler.config.expandable_segments && !one.config.expandable_segments) return false;
+        return one.parts > simpler.parts && !is_worth(one, simpler);
+      });
+      if (is_better(best, one) && (one.parts <= 1 || !is_idle)) out.push_back(one);
+    }
+    return out;
   }
 
   void collect(TuneResult& result) const {
-    std::vector<Candidate> all{result.current};
-    const std::string recorded = to_string(result.current.config);
+    std::vector<Candidate> all;
+    std::string recorded;
+    result.is_current_allowed = space_.allows(result.current.config);
+    if (result.is_current_allowed) {
+      all.push_back(result.current);
+      recorded = to_string(result.current.config);
+    }
     for (const Family& family : families_) {
-      for (const auto& [setting, candidate] : family.finished) {
-        if (to_string(candidate.config) != recorded) all.push_back(candidate);
+      for (const Tried& one : family.tried) {
+        const bool is_current =
+            result.is_current_allowed && to_string(one.candidate.config) == recorded;
+        if (!one.was_stopped && !is_current) all.push_back(one.candidate);
       }
     }
-    drop_idle_parts(all);
     std::ranges::stable_sort(all, is_better);
-    result.candidates = std::move(all);
-    result.best = result.candidates.front();
+    result.best = simplest_of_best(all);
+    result.candidates = worth_showing(result.best, all);
     if (!result.best.config.expandable_segments) return;
-    const auto plain = std::ranges::find_if(
-        result.candidates, [](const Candidate& one) { return !one.config.expandable_segments; });
-    if (plain != result.candidates.end()) result.best_without_expandable = *plain;
+    std::erase_if(all, [](const Candidate& one) { return one.config.expandable_segments; });
+    if (!all.empty()) result.best_without_expandable = simplest_of_best(all);
   }
 
   std::span<const Program* const> programs_;
@@ -288,7 +363,7 @@ bool is_better(const Candidate& a, const Candidate& b) noexcept {
 }
 
 bool TuneResult::is_current_best() const noexcept {
-  if (current.fits != best.fits) return false;
+  if (!is_current_allowed || current.fits != best.fits) return false;
   return current.overhead * (1 - kWorthAPart) <= best.overhead;
 }
 

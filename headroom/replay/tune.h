@@ -5,9 +5,9 @@
 //   const TuneResult result = tune(programs, {.limit_bytes = 12_GiB});
 //   if (result.best.fits) print("export PYTORCH_ALLOC_CONF=" + result.best.conf);
 //
-// A coarse grid first, then small changes of the best few; what passes the best so far by a margin
-// is stopped early. The answer depends on the traffic and the options alone: not on threads or
-// time.
+// Every key alone first; then, from the best of each combination of keys, every other value of
+// every key, in turn until nothing improves. What passes the best so far by a margin is stopped
+// early. The answer depends on the traffic and the options alone: not on threads or time.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/config.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
@@ -42,6 +43,11 @@ struct Candidate {
   double served = 1;
   int parts = 0;  // settings that differ from the factory's: what one has to remember
   std::vector<std::uint64_t> peaks{};  // peak_reserved of each program
+
+  // The allocator that it speaks of.
+  [[nodiscard]] memory::AllocatorChoice choice() const {
+    return {.config = config, .paged = std::nullopt, .is_default = false};
+  }
 };
 
 struct TuneProgress {
@@ -70,10 +76,12 @@ struct TuneResult {
   // memory shared between processes). Empty where that is `best`, or there is none.
   std::optional<Candidate> best_without_expandable{};
   // The best first; `best` is the first. Without those that were stopped early, and without those
-  // whose additional settings bring less than kWorthAPart each.
+  // whose additional settings bring less than kWorthAPart.
   std::vector<Candidate> candidates{};
   std::uint64_t tried = 0;  // settings replayed, those that were stopped early included
-  bool has_limit = false;   // something bounds what may be reserved, short of the card
+  // False where it uses a key that TuneOptions::without names: then it is no answer.
+  bool is_current_allowed = true;
+  bool has_limit = false;  // something bounds what may be reserved, short of the card
   double seconds = 0;
 
   // Nothing is to be gained by another setting, or next to nothing.
@@ -81,9 +89,10 @@ struct TuneResult {
   [[nodiscard]] std::uint64_t saved_bytes() const noexcept;
 };
 
-// A setting that needs one more part must save this share of the peak for it; the recorded settings
-// are good enough when no other saves as much. Predictions are right to half of it, and a setting
-// that is fitted more closely to one recording does not help the next.
+// A setting with more parts must save this share of the peak for one or two of them, and again for
+// each further one; the recorded settings are good enough when no other saves as much. Predictions
+// are right to half of it, and a setting that is fitted more closely to one recording does not help
+// the next.
 inline constexpr double kWorthAPart = 0.01;
 
 // Whether `a` is the better answer: it fits, then reserves less, then calls the driver less, then

@@ -9,6 +9,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/diagnose/doctor.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
 #include "headroom/report/doctor_words.h"
@@ -112,10 +113,7 @@ Diagnosis examined(const trace::Trace& trace, const Bounds& bounds = {}) {
 }
 
 bool holds_under(const replay::Program& program, const Finding& finding) {
-  replay::Policy policy{.kind = replay::PolicyKind::kPaged, .name = "paged"};
-  if (finding.advice == Advice::kSetting) {
-    policy = {.kind = replay::PolicyKind::kSettings, .name = "it", .conf = finding.proof->conf};
-  }
+  const replay::Policy policy = replay::policy_of(finding.proof->choice);
   return replay::run_policy(program, policy, {.limit_bytes = finding.proof->limit_bytes})
       .result.fits;
 }
@@ -138,7 +136,7 @@ TEST(LimitOfARecording, HoldsTheTruthAndSoDoWhatIsProvedUnderIt) {
     if (!diagnosis.explanation.depends_on_limit) {
       EXPECT_EQ(diagnosis.health, exact.health) << seed;
     }
-    const replay::Program program = replay::compile(*trace, trace->devices[0]);
+    const replay::Program program = replay::compile_with_empty_caches(*trace, trace->devices[0]);
     for (const Finding& finding : diagnosis.findings) {
       if (!finding.is_proved()) continue;
       ++proved;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/diagnose/doctor.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
 
@@ -56,10 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Recordings,
                          [](const auto& info) { return std::string(info.param.name); });
 
 bool holds(const replay::Program& program, const Finding& finding) {
-  replay::Policy policy{.kind = replay::PolicyKind::kPaged, .name = "paged"};
-  if (finding.advice == Advice::kSetting) {
-    policy = {.kind = replay::PolicyKind::kSettings, .name = "it", .conf = finding.proof->conf};
-  }
+  const replay::Policy policy = replay::policy_of(finding.proof->choice);
   const auto run =
       replay::run_policy(program, policy, {.limit_bytes = finding.proof->limit_bytes}).result;
   return run.fits && run.peak_reserved <= finding.proof->limit_bytes.value_or(UINT64_MAX);
@@ -71,7 +69,7 @@ TEST(ProvedRemedies, NeverFailUnderTheLimitTheyWereProvedUnder) {
   for (const char* name : {"resnet50", "gnn_sampled", "streams", "seed_deepnet"}) {
     const trace::Trace trace = trace_of(recording(name));
     const analysis::TraceIndex index(trace, trace.devices[0]);
-    const replay::Program program = replay::compile(trace, trace.devices[0]);
+    const replay::Program program = replay::compile_with_empty_caches(trace, trace.devices[0]);
     for (int i = 0; i < 3; ++i) {
       const double times = 0.97 + static_cast<double>(random() % 1000) / 2500;
       const auto limit =
@@ -98,7 +96,7 @@ TEST(HistoriesThatStartInTheMiddle, AreComparedFromTheSameStart) {
   EXPECT_LT(proof->current.peak_reserved, index.peaks().reserved.bytes)
       << "what was cached before is nobody's";
   const replay::Program program =
-      replay::from_live_blocks(replay::compile(trace, trace.devices[0]));
+      replay::from_live_blocks(replay::compile_with_empty_caches(trace, trace.devices[0]));
   EXPECT_TRUE(program.is_whole());
   EXPECT_EQ(replay::replay(program, as_recorded(program)).peak_live, index.peaks().live.bytes);
   EXPECT_EQ(replay::replay(program, with_paged(program)).peak_live, index.peaks().live.bytes);

@@ -86,6 +86,55 @@ TEST(AllocatorChoice, WhatIsWrongIsNamed) {
   }
 }
 
+// #22: one type, and one name for each of its values.
+TEST(AllocatorChoice, NamesReadBackAsTheSameChoice) {
+  for (const char* name : {"paged",
+                           "paged:page_mb=2,cushion=0.01",
+                           "paged:widest_cushion=0.3,magazines=0",
+                           "paged:large_page_mb=64,large_from_mb=256,cushion_mb=0",
+                           "paged:page_mb=2,per_process_memory_fraction:0.5",
+                           "pytorch",
+                           "pytorch:default",
+                           "pytorch:expandable_segments:True",
+                           "pytorch:max_split_size_mb:128,garbage_collection_threshold:0.8",
+                           "pytorch:roundup_power2_divisions:[256:4,512:2,>:1]",
+                           "pytorch:backend:cudaMallocAsync",
+                           "cudaMallocAsync"}) {
+    const auto choice = parse_choice_name(name);
+    ASSERT_TRUE(choice) << name << ": " << choice.error();
+    const auto again = parse_choice_name(to_string(*choice));
+    ASSERT_TRUE(again) << to_string(*choice) << ": " << again.error();
+    EXPECT_EQ(*again, *choice) << name << " is " << to_string(*choice);
+    EXPECT_EQ(to_string(*again), to_string(*choice));
+  }
+  EXPECT_EQ(to_string(AllocatorChoice{}), "paged");
+  EXPECT_EQ(parse_choice_name("pytorch")->kind(), AllocatorKind::kCaching);
+  EXPECT_EQ(parse_choice_name("cudaMallocAsync")->kind(), AllocatorKind::kDriverPool);
+  EXPECT_EQ(to_string(*parse_choice("expandable_segments:True")),
+            "pytorch:expandable_segments:True");
+}
+
+TEST(AllocatorChoice, DifferentSettingsAreDifferentChoices) {
+  const std::vector<std::string> names{"paged",
+                                       "paged:page_mb=2",
+                                       "paged:per_process_memory_fraction:0.5",
+                                       "pytorch",
+                                       "pytorch:expandable_segments:True",
+                                       "cudaMallocAsync"};
+  for (const std::string& a : names) {
+    for (const std::string& b : names) {
+      EXPECT_EQ(*parse_choice_name(a) == *parse_choice_name(b), a == b) << a << " and " << b;
+    }
+  }
+}
+
+TEST(AllocatorChoice, NamesThatMeanNothingAreRefused) {
+  for (const char* name :
+       {"", "tcmalloc", "pagedd", "paged:page_mb=0", "pytorch:max_split_size:1"}) {
+    EXPECT_FALSE(parse_choice_name(name)) << name;
+  }
+}
+
 TEST(AllocatorChoice, MakesTheAllocatorThatWasChosen) {
   const auto device = device::MetaDevice::create({.capacity_bytes = 1_GiB});
   EXPECT_EQ(make_allocator(*device)->policy(), "paged");

@@ -12,6 +12,7 @@
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/paged/paged_allocator.h"
 #include "headroom/replay/async_pool_model.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/policy.h"
 #include "headroom/trace/history.h"
@@ -52,7 +53,7 @@ ReplayOptions without_bounds(ReplayOptions options) {
 
 TEST(LiveOfAReplay, AFailureThatIsServedIsLiveForItsMoment) {
   const trace::Trace trace = with_a_failure();
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_EQ(program.peak_live, 40_MiB) << "of the recording";
   EXPECT_EQ(program.peak_live_if_served, 75_MiB);
   for (const ReplayOptions& bounded : {as_recorded(program), with_paged(program)}) {
@@ -67,7 +68,7 @@ TEST(LiveOfAReplay, AFailureThatIsServedIsLiveForItsMoment) {
 
 TEST(LiveOfAReplay, AFailureThatFailsAgainIsNotLive) {
   const trace::Trace trace = with_a_failure();
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   for (ReplayOptions options : {as_recorded(program), with_paged(program)}) {
     options.limit_bytes = 64_MiB;
     const ReplayResult result = replay(program, options);
@@ -79,7 +80,7 @@ TEST(LiveOfAReplay, AFailureThatFailsAgainIsNotLive) {
 
 TEST(LiveOfAReplay, ARequestThatFailsHereAloneIsNotLive) {
   const trace::Trace trace = with_a_failure();
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   ReplayOptions options = with_paged(program);
   options.limit_bytes = 34_MiB;
   const ReplayResult result = replay(program, options);
@@ -144,7 +145,7 @@ TEST(EmptyCaches, AreNotReadOutOfUnmappedPages) {
   memory::PagedAllocator allocator(*device);
   const trace::Trace trace = record_churn(allocator, 0);
   ASSERT_GT(count_of(trace, Action::kSegmentUnmap), 0U);
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_TRUE(program.is_of_paged);
   EXPECT_EQ(program.empty_caches, 0U);
   EXPECT_EQ(std::ranges::count(program.ops, OpKind::kEmptyCache, &Op::kind), 0);
@@ -154,7 +155,7 @@ TEST(EmptyCaches, AreReadOutOfWhatPyTorchsDecisionsGaveBack) {
   const auto device = device::MetaDevice::create({.capacity_bytes = 1_GiB});
   memory::CachingAllocator allocator(*device);
   const trace::Trace trace = record_churn(allocator, 5);
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_FALSE(program.is_of_paged);
   EXPECT_GT(program.empty_caches, 0U);
   EXPECT_LE(program.empty_caches, 5U);

@@ -8,6 +8,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/call_costs.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/trace/file.h"
 
@@ -83,7 +84,7 @@ TEST(PagedReplay, PrivatePoolsAreReplayed) {
   const auto file = trace::read_trace(HEADROOM_TEST_SNAPSHOTS "/private_pool_streams.pickle.zst");
   ASSERT_TRUE(file);
   for (const trace::DeviceTrace* device : replayable(file->trace)) {
-    const Program program = compile(file->trace, *device);
+    const Program program = compile_with_empty_caches(file->trace, *device);
     const ReplayResult result = run_paged(program);
     EXPECT_TRUE(result.fits);
     EXPECT_FALSE(result.is_bound_exceeded());

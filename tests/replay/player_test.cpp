@@ -8,6 +8,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/replay/cards.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 
 #include "tests/trace/samples.h"
@@ -20,7 +21,8 @@ using trace::testing::trace_of;
 
 struct Loaded {
   explicit Loaded(const std::string& name)
-      : trace(trace_of(recording(name))), program(compile(trace, trace.devices[0])) {}
+      : trace(trace_of(recording(name))),
+        program(compile_with_empty_caches(trace, trace.devices[0])) {}
   trace::Trace trace;
   Program program;
 };
@@ -133,11 +135,18 @@ TEST_F(Player, FindsTheSmallestLimit) {
 
 TEST_F(Player, PoliciesHaveNames) {
   EXPECT_EQ(parse_policy("pytorch").value(), Policy{});
-  EXPECT_EQ(parse_policy("pytorch:default").value().conf, "");
-  EXPECT_EQ(parse_policy("pytorch:max_split_size_mb:128").value().conf, "max_split_size_mb:128");
+  const auto conf = [](const char* name) { return parse_policy(name)->choice.config.text; };
+  EXPECT_EQ(conf("pytorch:default"), "");
+  EXPECT_EQ(conf("pytorch:max_split_size_mb:128"), "max_split_size_mb:128");
   EXPECT_EQ(parse_policy("cudaMallocAsync").value().kind, PolicyKind::kAsyncPool);
   EXPECT_EQ(parse_policy("paged").value().kind, PolicyKind::kPaged);
-  EXPECT_EQ(parse_policy("paged:page_mb=2,cushion=0.01").value().conf, "page_mb=2,cushion=0.01");
+  EXPECT_EQ(conf("paged:page_mb=2,cushion=0.01"), "page_mb=2,cushion=0.01");
+  for (const char* name : {"pytorch:default", "pytorch:max_split_size_mb:128", "paged:page_mb=2"}) {
+    EXPECT_EQ(policy_of(parse_policy(name)->choice), parse_policy(name).value());
+  }
+  EXPECT_EQ(policy_of_conf("").name, "pytorch:default");
+  EXPECT_THROW((void)policy_of_conf("max_split_size:1"), InvalidArgument);
+  EXPECT_FALSE(parse_policy("paged:per_process_memory_fraction=0.5"));
   EXPECT_FALSE(parse_policy("paged:page_mb=0"));
   EXPECT_FALSE(parse_policy("pagedd"));
   EXPECT_FALSE(parse_policy("tcmalloc"));

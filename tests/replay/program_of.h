@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/program.h"
 
 #include "tests/trace/samples.h"
@@ -21,7 +22,7 @@ inline const Program& program_of(std::string_view recording_name) {
   const auto [at, is_new] = all.try_emplace(name);
   if (is_new) {
     at->second.trace = trace::testing::trace_of(trace::testing::recording(name));
-    at->second.program = compile(at->second.trace, at->second.trace.devices[0]);
+    at->second.program = compile_with_empty_caches(at->second.trace, at->second.trace.devices[0]);
   }
   return at->second.program;
 }

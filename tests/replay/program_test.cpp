@@ -7,6 +7,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/verify.h"
 
 #include "tests/replay/recorder.h"
@@ -38,7 +39,7 @@ TEST(Program, NamesBlocksBySlotsThatAreReused) {
       {Action::kAlloc, kSegment, 512},
   };
   const trace::Trace trace = trace_of(events, {}, "");
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_EQ(kinds(program),
             (std::vector{OpKind::kAllocate, OpKind::kAllocate, OpKind::kFree, OpKind::kAllocate}));
   EXPECT_EQ(program.slot_count, 2U);
@@ -60,7 +61,7 @@ TEST(Program, HoldsWhatAnotherStreamUses) {
       {Action::kAlloc, kSegment, 1000},
   };
   const trace::Trace trace = trace_of(events, {}, "");
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_EQ(kinds(program),
             (std::vector{OpKind::kAllocate,
                          OpKind::kFreeHeld,
@@ -78,7 +79,7 @@ TEST(Program, AFailureIsARequest) {
       {Action::kOutOfMemory, 1_GiB, 40_MiB},
   };
   const trace::Trace trace = trace_of(events, {}, "");
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_EQ(program.failures, 1U);
   EXPECT_EQ(program.first_failure_op, 1U);
   EXPECT_EQ(program.limit.reached_bytes, 20_MiB);
@@ -106,7 +107,7 @@ TEST(Program, AFullDeviceIsNoLimit) {
       {Action::kOutOfMemory, 10_MiB, 40_MiB},
   };
   const trace::Trace trace = trace_of(events, {}, "garbage_collection_threshold:0.5");
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_TRUE(program.limit.was_device_full);
   EXPECT_EQ(program.limit.floor_bytes, 30_MiB);
   const ReplayOptions options = as_recorded(program, 1_GiB);
@@ -130,7 +131,7 @@ TEST(Program, OddEventsAreCountedAndPassedOver) {
       {Action::kAlloc, kSegment, 0},
   };
   const trace::Trace trace = trace_of(events, {}, "");
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_GT(program.anomalies.total(), 0U);
   EXPECT_EQ(program.anomalies.allocs_at_live_address, 1U);
   const ReplayResult result = replay(program, as_recorded(program));
@@ -141,14 +142,14 @@ TEST(Program, OddEventsAreCountedAndPassedOver) {
 TEST(Program, RefusesPinnedMemory) {
   trace::Trace trace;
   trace.devices.push_back({.is_host = true});
-  EXPECT_THROW((void)compile(trace, trace.devices[0]), Error);
+  EXPECT_THROW((void)compile_with_empty_caches(trace, trace.devices[0]), Error);
   EXPECT_TRUE(replayable(trace).empty());
 }
 
 TEST(Program, AnEmptyHistoryIsAnEmptyProgram) {
   trace::Trace trace;
   trace.devices.emplace_back();
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_TRUE(program.ops.empty());
   EXPECT_TRUE(replay(program, as_recorded(program)).fits);
   EXPECT_TRUE(verify(program).is_exact());
@@ -188,7 +189,8 @@ TEST(Program, NoDamageCrashesIt) {
     }
     if (round % 3 == 0) recorded.final_segments.clear();
     const trace::Trace trace = recorded.trace(random() % 20);
-    const Program program = compile(trace, trace.devices[0], {.card_bytes = traffic.card_bytes});
+    const Program program =
+        compile_with_empty_caches(trace, trace.devices[0], {.card_bytes = traffic.card_bytes});
     (void)verify(program, {.card_bytes = traffic.card_bytes});
     (void)replay_bounds(program, as_recorded(program, traffic.card_bytes));
   }
@@ -208,7 +210,7 @@ TEST(Program, FindsTheEmptiedCaches) {
       {Action::kSegmentFree, kSegment, 20_MiB},
   };
   const trace::Trace trace = trace_of(events, {}, "");
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_EQ(program.empty_caches, 2U);
   EXPECT_EQ(kinds(program),
             (std::vector{OpKind::kAllocate,
@@ -221,6 +223,36 @@ TEST(Program, FindsTheEmptiedCaches) {
   EXPECT_EQ(result.calls.device_allocs, 2U);
   EXPECT_EQ(result.calls.device_frees, 2U);
   EXPECT_TRUE(verify(program).is_exact());
+}
+
+// #22: recording to program and nothing more; what takes a run is asked for by name.
+TEST(Program, CompilingRunsNothing) {
+  const std::vector<RecordedEvent> events{{Action::kSegmentAlloc, kSegment, 20_MiB},
+                                          {Action::kAlloc, kSegment, 5_MiB},
+                                          {Action::kFreeRequested, kSegment, 5_MiB},
+                                          {Action::kFreeCompleted, kSegment, 5_MiB},
+                                          {Action::kSegmentFree, kSegment, 20_MiB}};
+  const trace::Trace trace = trace_of(events, {}, "");
+  const Program plain = compile(trace, trace.devices[0]);
+  EXPECT_EQ(plain.empty_caches, 0U);
+  EXPECT_EQ(kinds(plain), (std::vector{OpKind::kAllocate, OpKind::kFree}));
+  const Program inferred = with_inferred_empty_caches(plain);
+  EXPECT_EQ(inferred.empty_caches, 1U);
+  // They are found once.
+  EXPECT_EQ(with_inferred_empty_caches(inferred).ops, inferred.ops);
+}
+
+TEST(Program, TheFieldsOfARecordingSayWhichReleaseWroteIt) {
+  const std::vector<RecordedEvent> events{{Action::kSegmentAlloc, kSegment, 20_MiB},
+                                          {Action::kAlloc, kSegment, 5_MiB}};
+  trace::Trace trace = trace_of(events, {}, "");
+  EXPECT_FALSE(recorded_version(trace).is_known);
+  EXPECT_EQ(recorded_version(trace).version, memory::kPyTorch211);
+  trace.has_host = true;
+  EXPECT_TRUE(recorded_version(trace).is_known);
+  EXPECT_EQ(recorded_version(trace).version, memory::kPyTorch214);
+  EXPECT_EQ(compile(trace, trace.devices[0], {.version = memory::kPyTorch210}).version,
+            memory::kPyTorch210);
 }
 
 }  // namespace

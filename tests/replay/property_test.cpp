@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/verify.h"
 
 #include "tests/replay/recorder.h"
@@ -70,7 +71,7 @@ std::map<std::string, std::int64_t> counters(const memory::Statistics& statistic
 
 void expect_exact(const Recorded& recorded, const TrafficOptions& traffic, std::size_t first) {
   const trace::Trace trace = recorded.trace(first);
-  const Program program = compile(
+  const Program program = compile_with_empty_caches(
       trace, trace.devices[0], {.version = traffic.version, .card_bytes = traffic.card_bytes});
   const Verification v =
       verify(program, {.version = traffic.version, .card_bytes = traffic.card_bytes});

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/verify.h"
 #include "headroom/trace/file.h"
 
@@ -23,7 +24,7 @@ using trace::testing::recording_names;
 using trace::testing::trace_of;
 
 void expect_exact(const trace::Trace& trace, const trace::DeviceTrace& device) {
-  const Program program = compile(trace, device);
+  const Program program = compile_with_empty_caches(trace, device);
   const Verification v = verify(program);
   EXPECT_EQ(v.address_mismatches, 0U);
   EXPECT_EQ(v.segment_mismatches, 0U);
@@ -62,7 +63,7 @@ TEST(RecordedPeaks, ArePyTorchs) {
                                          {"streams_expandable", {301'400'064, 379'584'512}}};
   for (const auto& [name, peaks] : all) {
     const trace::Trace trace = trace_of(recording(name));
-    const Verification v = verify(compile(trace, trace.devices[0]));
+    const Verification v = verify(compile_with_empty_caches(trace, trace.devices[0]));
     EXPECT_EQ(v.result.peak_allocated, peaks.allocated) << name;
     EXPECT_EQ(v.result.peak_reserved, peaks.reserved) << name;
   }
@@ -71,7 +72,7 @@ TEST(RecordedPeaks, ArePyTorchs) {
 // The comparison must be able to fail.
 TEST(Verify, NoticesAnotherVersionsDecisionsAndExplainsTheFirst) {
   const trace::Trace trace = trace_of(recording("gpt2_varlen"));
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   const Verification v = verify(program, {.version = memory::kPyTorch213});
   EXPECT_GT(v.address_mismatches, 0U);
   ASSERT_TRUE(v.first);
@@ -82,7 +83,7 @@ TEST(Verify, NoticesAnotherVersionsDecisionsAndExplainsTheFirst) {
 
 TEST(Verify, NoticesAnotherLimit) {
   const trace::Trace trace = trace_of(recording("resnet50_gc_tight"));
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_GT(verify(program, {.card_bytes = 80'000'000'000}).segment_mismatches, 0U);
   const Verification v = verify(program);
   EXPECT_TRUE(v.is_exact());

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/infer_empty_caches.h"
 
 #include "tests/replay/recorder.h"
 #include "tests/support/seed.h"
@@ -67,7 +68,7 @@ TEST(Waste, AddsUpAtAnyOpOfAnyTraffic) {
                                    .streams = streams,
                                    .hold = streams > 1 ? 0.2 : 0};
       const trace::Trace trace = record_traffic(traffic, static_cast<unsigned>(random())).trace();
-      const Program program = compile(
+      const Program program = compile_with_empty_caches(
           trace, trace.devices[0], {.version = traffic.version, .card_bytes = traffic.card_bytes});
       const ReplayOptions options = as_recorded(program, traffic.card_bytes);
       for (int look = 0; look < 8; ++look) {
@@ -91,7 +92,7 @@ TEST(Waste, AddsUpAtAnyOpOfAnyTraffic) {
 
 TEST(Waste, AtThePeakOfARecordingIsWhatWasReserved) {
   const trace::Trace trace = trace::testing::trace_of(trace::testing::recording("gnn_sampled"));
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   const ReplayOptions options = as_recorded(program);
   const ReplayResult result = replay(program, options);
   const Waste waste = waste_at(program, options, result.peak_op);
@@ -104,7 +105,7 @@ TEST(Waste, AtThePeakOfARecordingIsWhatWasReserved) {
 
 TEST(Waste, NamesTheSitesThatPin) {
   const trace::Trace trace = trace::testing::small_trace();
-  const Program program = compile(trace, trace.devices[0]);
+  const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   const ReplayOptions options = as_recorded(program);
   bool has_site = false;
   for (std::size_t op = 0; op < program.ops.size(); ++op) {

@@ -20,11 +20,6 @@ namespace headroom::replay::internal {
   return takes_memory(action) || gives_back(action);
 }
 
-// The program as the events say it, without what must be inferred by running it.
-[[nodiscard]] Program translate(const trace::Trace& trace,
-                                const trace::DeviceTrace& device,
-                                const CompileOptions& options);
-
 // The expandable segments that existed before the first event, on a card of that size.
 [[nodiscard]] std::vector<StartReservation> find_reservations(const Program& program,
                                                               std::uint64_t card_bytes);
@@ -61,8 +56,5 @@ class PoolRoutes {
   std::vector<std::uint8_t> of_details_{};  // by DetailsId; kUnsaid where it names no pool
   std::vector<Place> places_{};             // by address
 };
-
-// Puts the kEmptyCache ops before the ops of these events.
-void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& events);
 
 }  // namespace headroom::replay::internal

@@ -100,7 +100,7 @@ class Machine {
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
   bool was_refused_place_ = false;
   std::shared_ptr<const memory::OutOfMemoryReport> report_{};  // of try_allocate's last failure
-  memory::Statistics before_{};           // what the start state counted
+  memory::Statistics before_{};                                // what the start state counted
   std::vector<device::EventId> marks_{};  // by stream: where it was at the last look
   ReplayResult result_{};
 };

@@ -37,6 +37,9 @@ Trials::Trials(std::span<const Program* const> programs, const TuneOptions& opti
     has_limit_ = has_limit_ || recorded.limit_bytes || recorded.config.memory_fraction < 1;
     op_count_ += program->ops.size();
   }
+  for (const Program* program : programs) {
+    halves_.push_back(has_limit_ ? nullptr : Halves::of(*program));
+  }
 }
 
 ReplayOptions Trials::options_for(const Program& program,
@@ -48,13 +51,19 @@ ReplayOptions Trials::options_for(const Program& program,
   return options;
 }
 
-bool Trials::run_program(const Program& program, ReplayOptions options, Trial& trial) const {
-  ReplayResult result = replay(program, options);
+ReplayResult Trials::run_once(std::size_t number, const ReplayOptions& options) const {
+  Halves* const halves = halves_[number].get();
+  return halves != nullptr ? halves->replay(options) : replay(*programs_[number], options);
+}
+
+bool Trials::run_program(std::size_t number, ReplayOptions options, Trial& trial) const {
+  const Program& program = *programs_[number];
+  ReplayResult result = run_once(number, options);
   trial.ops += result.ops;
   bool is_stopped = !result.is_complete && result.fits;
   if (!is_stopped && depends_on_addresses(options)) {
     options.order = device::AddressOrder::kAscending;
-    const ReplayResult again = replay(program, options);
+    const ReplayResult again = run_once(number, options);
     trial.ops += again.ops;
     is_stopped = !again.is_complete && again.fits;
     merge(result, again);
@@ -78,14 +87,15 @@ Trial Trials::run_each(const ConfigOf& config, double most_overhead) const {
   // What is left of the bound when every program after this one takes what is live and no more.
   const auto count = static_cast<double>(programs_.size());
   double left = most_overhead * count - count;
-  for (const Program* program : programs_) {
-    ReplayOptions options = options_for(*program, config(*program));
+  for (std::size_t i = 0; i < programs_.size(); ++i) {
+    const Program& program = *programs_[i];
+    ReplayOptions options = options_for(program, config(program));
     if (std::isfinite(left)) {
       options.stop_above_bytes = static_cast<std::uint64_t>(
-          std::min((1 + std::max(left, 0.0)) * live_of(*program), 0x1p62));
+          std::min((1 + std::max(left, 0.0)) * live_of(program), 0x1p62));
     }
     const double before = trial.candidate.overhead;
-    if (!run_program(*program, std::move(options), trial)) {
+    if (!run_program(i, std::move(options), trial)) {
       trial.was_stopped = true;
       break;
     }

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "headroom/replay/internal/halves.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/tune.h"
@@ -36,12 +38,14 @@ class Trials {
   [[nodiscard]] ReplayOptions options_for(const Program& program,
                                           const memory::AllocatorConfig& config) const;
   // False where it was stopped.
-  [[nodiscard]] bool run_program(const Program& program, ReplayOptions options, Trial& trial) const;
+  [[nodiscard]] bool run_program(std::size_t number, ReplayOptions options, Trial& trial) const;
+  [[nodiscard]] ReplayResult run_once(std::size_t number, const ReplayOptions& options) const;
 
   std::span<const Program* const> programs_;
   const TuneOptions& options_;
   bool has_limit_ = false;
   std::uint64_t op_count_ = 0;
+  std::vector<std::unique_ptr<Halves>> halves_{};  // by program; null where it has none
 };
 
 // What was reserved at most while it was recorded, as its segments say.

@@ -11,35 +11,29 @@ namespace headroom::replay::internal {
 
 namespace {
 
-using Divisions = std::array<std::uint32_t, 16>;
-
-constexpr std::array<std::string_view, 5> kKeys{"expandable_segments",
+constexpr std::array<std::string_view, 6> kKeys{"expandable_segments",
                                                 "max_split_size_mb",
                                                 "roundup_power2_divisions",
                                                 "garbage_collection_threshold",
-                                                "large_segment_size_mb"};
+                                                "large_segment_size_mb",
+                                                "max_non_split_rounding_mb"};
 
 // Coarser rounding than two divisions does not exist: 1 is none.
-constexpr std::array<std::uint32_t, 5> kDivisions{2, 4, 8, 16, 32};
+constexpr std::array<std::uint32_t, 6> kDivisions{2, 4, 8, 16, 32, 64};
 constexpr std::uint32_t kFactoryLargeMb = 20;
-constexpr std::array<std::uint32_t, 6> kLargeSegments{12, 32, 64, 128, 256, 512};
-constexpr std::array<std::uint32_t, 4> kCollections{60, 70, 80, 90};
+constexpr std::array<std::uint32_t, 6> kCollections{50, 60, 70, 80, 90, 95};
+// How many of the sizes that most bytes were asked in become the bounds of what is split.
+constexpr std::size_t kHeaviest = 4;
 
-std::size_t interval_of(std::uint64_t size_bytes) {
-  const auto log = static_cast<std::size_t>(std::bit_width(std::max<std::uint64_t>(size_bytes, 1)));
-  return log <= 21 ? 0 : std::min<std::size_t>(log - 21, 15);
+std::uint32_t to_mb(std::uint64_t size_bytes) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(size_bytes >> 20U, UINT32_MAX / 4));
 }
 
-bool is_request(const Op& op) { return op.kind == OpKind::kAllocate || op.kind == OpKind::kFailed; }
-
-std::uint64_t largest_request(std::span<const Program* const> programs) {
-  std::uint64_t largest = 0;
-  for (const Program* program : programs) {
-    for (const Op& op : program->ops) {
-      if (is_request(op)) largest = std::max(largest, op.size_bytes);
-    }
-  }
-  return largest;
+// 32, 64, 128, ...
+std::vector<std::uint32_t> doubled(std::uint32_t most_mb) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t mb = 32; mb <= most_mb; mb *= 2) out.push_back(mb);
+  return out;
 }
 
 // Where the neighbours of a list differ.
@@ -86,6 +80,16 @@ void append(std::string& text, std::string_view key, const std::string& value) {
   text.append(key).append(":").append(value);
 }
 
+bool uses(const memory::AllocatorConfig& config, std::string_view key) {
+  const memory::AllocatorConfig factory;
+  if (key == kKeys[0]) return config.expandable_segments;
+  if (key == kKeys[1]) return config.max_split_bytes != factory.max_split_bytes;
+  if (key == kKeys[2]) return config.roundup_power2_divisions != factory.roundup_power2_divisions;
+  if (key == kKeys[3]) return config.garbage_collection_threshold > 0;
+  if (key == kKeys[4]) return config.large_segment_bytes != factory.large_segment_bytes;
+  return config.max_non_split_rounding_bytes.has_value();
+}
+
 std::string fraction_text(std::uint32_t percent) {
   std::string digits = std::to_string(percent);
   if (digits.size() == 1) digits.insert(0, "0");
@@ -99,6 +103,7 @@ int parts(const Setting& setting) noexcept {
   int count = 0;
   count += setting.is_expandable ? 1 : 0;
   count += setting.max_split_mb != 0 ? 1 : 0;
+  count += setting.non_split_rounding_mb != 0 ? 1 : 0;
   count += setting.large_segment_mb != 0 ? 1 : 0;
   count += setting.gc_percent != 0 ? 1 : 0;
   if (setting.divisions != Divisions{}) {
@@ -109,7 +114,8 @@ int parts(const Setting& setting) noexcept {
 
 int keys_used(const Setting& setting) noexcept {
   return (setting.max_split_mb != 0 ? 1 : 0) + (setting.large_segment_mb != 0 ? 2 : 0) +
-         (setting.gc_percent != 0 ? 4 : 0) + (setting.divisions != Divisions{} ? 8 : 0);
+         (setting.gc_percent != 0 ? 4 : 0) + (setting.divisions != Divisions{} ? 8 : 0) +
+         (setting.non_split_rounding_mb != 0 ? 16 : 0);
 }
 
 std::string divisions_text(const Divisions& divisions, memory::PyTorchVersion version) {
@@ -132,8 +138,15 @@ Space::Space(std::span<const Program* const> programs, const TuneOptions& option
     : version_(options.version.value_or(oldest(programs))),
       rest_(common_rest(programs, options.limit_bytes.has_value())),
       has_gc_(has_limit),
-      has_large_segment_(version_ >= memory::kPyTorch211) {
-  for (const std::string& key : options.without) {
+      has_large_segment_(version_ >= memory::kPyTorch211),
+      sizes_(programs) {
+  leave_out(options.without);
+  choose_numbers(programs);
+}
+
+void Space::leave_out(std::span<const std::string> keys) {
+  left_out_.assign(keys.begin(), keys.end());
+  for (const std::string& key : keys) {
     if (std::ranges::find(kKeys, key) == kKeys.end()) {
       std::string message = "tune: '" + key + "' is not searched; what is:";
       for (const std::string_view one : kKeys) message.append(" ").append(one);
@@ -144,10 +157,27 @@ Space::Space(std::span<const Program* const> programs, const TuneOptions& option
     has_divisions_ &= key != kKeys[2];
     has_gc_ &= key != kKeys[3];
     has_large_segment_ &= key != kKeys[4];
+    has_non_split_rounding_ &= key != kKeys[5];
   }
-  const std::uint64_t largest = largest_request(programs);
-  last_interval_ = interval_of(largest);
-  largest_mb_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(largest >> 20U, UINT32_MAX / 2));
+}
+
+void Space::choose_numbers(std::span<const Program* const> programs) {
+  // Rounding makes it the next power of two at most.
+  const std::uint64_t largest = std::min<std::uint64_t>(sizes_.largest_bytes(), 1ULL << 50U);
+  largest_mb_ = to_mb(std::bit_ceil(largest));
+  splits_ = doubled(largest_mb_);
+  splits_.insert(splits_.begin(), version_ < memory::kPyTorch210 ? 21 : 20);
+  // Just up to a size, and just past it.
+  for (const std::uint64_t size : sizes_.heaviest(memory::kLargeSegmentBytes, kHeaviest)) {
+    splits_.push_back(to_mb(size));
+    splits_.push_back(to_mb(size) + 1);
+  }
+  roundings_ = doubled(largest_mb_ / 2);
+  std::uint64_t live = 0;
+  for (const Program* program : programs) live = std::max(live, program->peak_live_if_served);
+  large_segments_ = doubled(to_mb(std::bit_ceil(std::min<std::uint64_t>(live, 1ULL << 50U))));
+  // What is reserved in vain at the end of the last one counts most where they are small.
+  large_segments_.insert(large_segments_.begin(), {11, 12, 16, 24, 40, 48});
 }
 
 memory::AllocatorConfig Space::config(const Setting& setting) const {
@@ -155,6 +185,9 @@ memory::AllocatorConfig Space::config(const Setting& setting) const {
   config.expandable_segments = setting.is_expandable;
   if (setting.max_split_mb != 0)
     config.max_split_bytes = std::uint64_t{setting.max_split_mb} << 20U;
+  if (setting.non_split_rounding_mb != 0) {
+    config.max_non_split_rounding_bytes = std::uint64_t{setting.non_split_rounding_mb} << 20U;
+  }
   if (setting.large_segment_mb != 0) {
     config.large_segment_bytes = std::uint64_t{setting.large_segment_mb} << 20U;
   }
@@ -174,6 +207,8 @@ std::string Space::text(const Setting& setting) const {
   if (setting.gc_percent != 0) append(out, kKeys[3], fraction_text(setting.gc_percent));
   if (setting.large_segment_mb != 0)
     append(out, kKeys[4], std::to_string(setting.large_segment_mb));
+  if (setting.non_split_rounding_mb != 0)
+    append(out, kKeys[5], std::to_string(setting.non_split_rounding_mb));
   const std::string rest = to_string(rest_);
   if (!rest.empty()) out += (out.empty() ? "" : ",") + rest;
   return out;
@@ -185,26 +220,35 @@ Setting Space::normal(Setting setting) const {
   if (!has_expandable_) setting.is_expandable = false;
   if (!has_max_split_) setting.max_split_mb = 0;
   if (!has_gc_) setting.gc_percent = 0;
-  if (!has_large_segment_ || setting.large_segment_mb == kFactoryLargeMb) {
-    setting.large_segment_mb = 0;
-  }
   // Nothing is as large as that.
   if (setting.max_split_mb > largest_mb_) setting.max_split_mb = 0;
-  if (!has_divisions_) setting.divisions = {};
-  for (std::uint32_t& value : setting.divisions) value = value == 1 ? 0 : value;
-  for (std::size_t i = last_interval_ + 1; i < setting.divisions.size(); ++i) {
-    setting.divisions[i] = setting.divisions[last_interval_];
+  const bool is_large_used =
+      setting.is_expandable || setting.max_split_mb != 0 || sizes_.fills_large_segments();
+  if (!has_large_segment_ || setting.large_segment_mb == kFactoryLargeMb || !is_large_used) {
+    setting.large_segment_mb = 0;
   }
+  if (!has_non_split_rounding_ || setting.max_split_mb == 0 ||
+      setting.non_split_rounding_mb == large_mb(setting)) {
+    setting.non_split_rounding_mb = 0;
+  }
+  setting.divisions = has_divisions_ ? sizes_.simplest(setting.divisions) : Divisions{};
   return setting;
+}
+
+std::uint32_t Space::large_mb(const Setting& setting) const noexcept {
+  return setting.large_segment_mb != 0 ? setting.large_segment_mb : kFactoryLargeMb;
 }
 
 Setting Space::setting_of(const memory::AllocatorConfig& config) const {
   Setting setting;
   setting.is_expandable = config.expandable_segments;
   if (config.max_split_bytes != memory::AllocatorConfig::kUnlimited) {
-    setting.max_split_mb = static_cast<std::uint32_t>(config.max_split_bytes >> 20U);
+    setting.max_split_mb = to_mb(config.max_split_bytes);
   }
-  setting.large_segment_mb = static_cast<std::uint32_t>(config.large_segment_bytes >> 20U);
+  if (config.max_non_split_rounding_bytes) {
+    setting.non_split_rounding_mb = to_mb(*config.max_non_split_rounding_bytes);
+  }
+  setting.large_segment_mb = to_mb(config.large_segment_bytes);
   setting.gc_percent =
       static_cast<std::uint32_t>(std::lround(config.garbage_collection_threshold * 100));
   for (std::size_t i = 0; i < setting.divisions.size(); ++i) {
@@ -213,12 +257,16 @@ Setting Space::setting_of(const memory::AllocatorConfig& config) const {
   return normal(setting);
 }
 
+bool Space::allows(const memory::AllocatorConfig& config) const {
+  return std::ranges::none_of(left_out_, [&](const std::string& key) { return uses(config, key); });
+}
+
 // As the parser of that version has it.
 bool Space::is_valid(const Setting& setting) const noexcept {
-  const std::uint32_t large =
-      setting.large_segment_mb != 0 ? setting.large_segment_mb : kFactoryLargeMb;
+  const std::uint32_t large = large_mb(setting);
   const std::uint32_t least = version_ < memory::kPyTorch210 ? large + 1 : large;
   if (setting.max_split_mb != 0 && setting.max_split_mb < least) return false;
+  if (setting.non_split_rounding_mb != 0 && setting.non_split_rounding_mb < least) return false;
   return large > 10 && setting.gc_percent < 100;
 }
 
@@ -233,6 +281,17 @@ std::vector<Setting> Space::checked(const std::vector<Setting>& settings) const 
 
 // --- What to try ---------------------------------------------------------------------------------
 
+void Space::add_line(const Setting& base,
+                     Field field,
+                     std::span<const std::uint32_t> values,
+                     std::vector<Setting>& out) const {
+  for (const std::uint32_t value : values) {
+    Setting setting = base;
+    setting.*field = value;
+    out.push_back(setting);
+  }
+}
+
 void Space::add_divisions(const Setting& base, std::vector<Setting>& out) const {
   for (const std::uint32_t value : kDivisions) {
     Setting setting = base;
@@ -240,48 +299,61 @@ void Space::add_divisions(const Setting& base, std::vector<Setting>& out) const 
     out.push_back(setting);
   }
   // Only above, or only up to, a size. Fine rounding is left to the neighbours of the best.
-  for (std::size_t k = 0; k < last_interval_; ++k) {
+  for (std::size_t k = 0; k < sizes_.last_interval(); ++k) {
+    const auto end = static_cast<std::ptrdiff_t>(k) + 1;
     for (const std::uint32_t value : {2U, 4U, 8U}) {
       Setting above = base;
-      std::fill(above.divisions.begin() + static_cast<std::ptrdiff_t>(k) + 1,
-                above.divisions.end(),
-                value);
+      std::fill(above.divisions.begin() + end, above.divisions.end(), value);
       out.push_back(above);
     }
     Setting below = base;
-    std::fill(
-        below.divisions.begin(), below.divisions.begin() + static_cast<std::ptrdiff_t>(k) + 1, 4U);
+    std::fill(below.divisions.begin(), below.divisions.begin() + end, 4U);
+    out.push_back(below);
+    // Less and less, the larger the size.
+    below.divisions[k + 1] = 2;
+    std::fill(below.divisions.begin() + end + 1, below.divisions.end(), 0U);
     out.push_back(below);
   }
 }
 
-void Space::add_numbers(const Setting& base, std::vector<Setting>& out) const {
-  Setting setting = base;
-  for (std::uint32_t mb = 32; mb <= largest_mb_; mb *= 2) {
-    setting.max_split_mb = mb;
-    out.push_back(setting);
-  }
-  setting = base;
-  for (const std::uint32_t mb : kLargeSegments) {
-    setting.large_segment_mb = mb;
-    out.push_back(setting);
-  }
-  setting = base;
-  for (const std::uint32_t percent : kCollections) {
-    setting.gc_percent = percent;
-    out.push_back(setting);
-  }
-}
-
-std::vector<Setting> Space::grid(const Setting& base) const {
+std::vector<Setting> Space::coarse(const Setting& base) const {
   std::vector<Setting> out;
-  add_numbers(base, out);
+  add_line(base, &Setting::max_split_mb, splits_, out);
+  add_line(base, &Setting::large_segment_mb, large_segments_, out);
+  add_line(base, &Setting::non_split_rounding_mb, roundings_, out);
+  add_line(base, &Setting::gc_percent, kCollections, out);
   add_divisions(base, out);
   return checked(out);
 }
 
-void Space::near_divisions(const Setting& base, std::vector<Setting>& out) const {
-  for (std::size_t k = 0; k <= last_interval_; ++k) {
+// Pairs of which neither half need help alone: blocks that are not split can be collected whole,
+// and sizes that agree fill large segments.
+std::vector<Setting> Space::pairs(const Setting& base) const {
+  std::vector<Setting> out;
+  for (const std::uint32_t split : {splits_.front(), 64U, 512U}) {
+    Setting setting = base;
+    setting.max_split_mb = split;
+    for (const std::uint32_t percent : {50U, 70U, 90U}) {
+      setting.gc_percent = percent;
+      if (has_gc_) out.push_back(setting);
+    }
+  }
+  // Small ones, and ones that hold a good part of what is live.
+  const std::size_t last = large_segments_.size() - 1;
+  const std::array large{large_segments_.front(),
+                         large_segments_[last - std::min<std::size_t>(last, 3)],
+                         large_segments_[last - std::min<std::size_t>(last, 1)],
+                         large_segments_.back()};
+  for (const std::uint32_t value : {2U, 4U, 8U, 16U, 64U}) {
+    Setting setting = base;
+    setting.divisions.fill(value);
+    add_line(setting, &Setting::large_segment_mb, large, out);
+  }
+  return checked(out);
+}
+
+void Space::add_near_divisions(const Setting& base, std::vector<Setting>& out) const {
+  for (std::size_t k = 0; k <= sizes_.last_interval(); ++k) {
     for (const std::uint32_t value : {0U, 2U, 4U, 8U, 16U}) {
       Setting setting = base;
       setting.divisions[k] = value;
@@ -290,38 +362,32 @@ void Space::near_divisions(const Setting& base, std::vector<Setting>& out) const
   }
 }
 
-void Space::near_numbers(const Setting& base, std::vector<Setting>& out) const {
-  const auto around = [&](std::uint32_t Setting::*field, std::uint32_t quarters) {
-    Setting setting = base;
-    setting.*field = base.*field * quarters / 4;
-    out.push_back(setting);
-  };
-  for (const std::uint32_t quarters : {2U, 3U, 5U, 6U, 8U}) {
-    if (base.max_split_mb != 0) around(&Setting::max_split_mb, quarters);
-    if (base.large_segment_mb != 0) around(&Setting::large_segment_mb, quarters);
+void Space::add_near_numbers(const Setting& base, std::vector<Setting>& out) const {
+  for (const auto field :
+       {&Setting::max_split_mb, &Setting::large_segment_mb, &Setting::non_split_rounding_mb}) {
+    const std::uint32_t value = base.*field;
+    if (value == 0) continue;
+    const std::array values{value / 2, value / 4 * 3, value / 4 * 5, value / 2 * 3, value * 2};
+    add_line(base, field, values, out);
   }
-  for (const std::uint32_t step : {5U, 10U}) {
-    if (base.gc_percent <= step) continue;
-    Setting setting = base;
-    setting.gc_percent = base.gc_percent - step;
-    out.push_back(setting);
-    setting.gc_percent = base.gc_percent + step;
-    out.push_back(setting);
+  if (const std::uint32_t percent = base.gc_percent; percent > 10) {
+    const std::array values{percent - 10, percent - 5, percent + 5, percent + 10};
+    add_line(base, &Setting::gc_percent, values, out);
   }
 }
 
-std::vector<Setting> Space::near(const Setting& setting) const {
+std::vector<Setting> Space::fine(const Setting& base) const {
   std::vector<Setting> out;
-  // Without one of its keys it may be as good.
-  for (const auto field :
-       {&Setting::max_split_mb, &Setting::large_segment_mb, &Setting::gc_percent}) {
-    Setting less = setting;
+  for (const auto field : {&Setting::max_split_mb,
+                           &Setting::large_segment_mb,
+                           &Setting::non_split_rounding_mb,
+                           &Setting::gc_percent}) {
+    Setting less = base;
     less.*field = 0;
     out.push_back(less);
   }
-  near_numbers(setting, out);
-  add_numbers(setting, out);
-  near_divisions(setting, out);
+  add_near_numbers(base, out);
+  add_near_divisions(base, out);
   return checked(out);
 }
 

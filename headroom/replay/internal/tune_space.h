@@ -1,4 +1,7 @@
 // The settings that tune() tries: what they are, how they are written, which are near each other.
+//
+// A line of a setting is all values of one key, the others as they are. The lines of the factory
+// settings are settings of one key, their lines pairs, and on.
 #pragma once
 
 #include <array>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include "headroom/memory/config.h"
+#include "headroom/replay/internal/request_sizes.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/tune.h"
 
@@ -18,9 +22,10 @@ namespace headroom::replay::internal {
 struct Setting {
   bool is_expandable = false;
   std::uint32_t max_split_mb = 0;
+  std::uint32_t non_split_rounding_mb = 0;
   std::uint32_t large_segment_mb = 0;
   std::uint32_t gc_percent = 0;
-  std::array<std::uint32_t, 16> divisions{};  // as AllocatorConfig::roundup_power2_divisions
+  Divisions divisions{};
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads a defaulted comparison
   friend auto operator<=>(const Setting&, const Setting&) = default;
@@ -34,7 +39,7 @@ struct Setting {
 
 // `4`, or `[16:0,>:2]`: as every version reads it, or shorter where `>` starts behind the last key
 // (from 2.10).
-[[nodiscard]] std::string divisions_text(const std::array<std::uint32_t, 16>& divisions,
+[[nodiscard]] std::string divisions_text(const Divisions& divisions,
                                          memory::PyTorchVersion version);
 
 class Space {
@@ -52,28 +57,48 @@ class Space {
   [[nodiscard]] Setting normal(Setting setting) const;
   [[nodiscard]] Setting setting_of(const memory::AllocatorConfig& config) const;
 
-  // One key at a time, beside the ones of `base`.
-  [[nodiscard]] std::vector<Setting> grid(const Setting& base) const;
-  // Small changes, one at a time.
-  [[nodiscard]] std::vector<Setting> near(const Setting& setting) const;
+  // Whether these settings use no key that is left out.
+  [[nodiscard]] bool allows(const memory::AllocatorConfig& config) const;
+
+  // The lines of a setting: every key with a few values over its whole range.
+  [[nodiscard]] std::vector<Setting> coarse(const Setting& base) const;
+  // Two keys at once, where a line of either alone may not lead there.
+  [[nodiscard]] std::vector<Setting> pairs(const Setting& base) const;
+  // What is near: each number a little more or less, each range of sizes rounded otherwise, and
+  // each key left out.
+  [[nodiscard]] std::vector<Setting> fine(const Setting& base) const;
 
  private:
+  using Field = std::uint32_t Setting::*;
+
+  void add_line(const Setting& base,
+                Field field,
+                std::span<const std::uint32_t> values,
+                std::vector<Setting>& out) const;
   void add_divisions(const Setting& base, std::vector<Setting>& out) const;
-  void add_numbers(const Setting& base, std::vector<Setting>& out) const;
-  void near_divisions(const Setting& base, std::vector<Setting>& out) const;
-  void near_numbers(const Setting& base, std::vector<Setting>& out) const;
+  void add_near_divisions(const Setting& base, std::vector<Setting>& out) const;
+  void add_near_numbers(const Setting& base, std::vector<Setting>& out) const;
+  void leave_out(std::span<const std::string> keys);
+  void choose_numbers(std::span<const Program* const> programs);
+  [[nodiscard]] std::uint32_t large_mb(const Setting& setting) const noexcept;
   [[nodiscard]] bool is_valid(const Setting& setting) const noexcept;
   [[nodiscard]] std::vector<Setting> checked(const std::vector<Setting>& settings) const;
 
   memory::PyTorchVersion version_{};
   memory::AllocatorConfig rest_{};  // of the keys that are not searched
+  std::vector<std::string> left_out_{};
   bool has_expandable_ = true;
   bool has_max_split_ = true;
+  bool has_non_split_rounding_ = true;
   bool has_divisions_ = true;
   bool has_gc_ = true;
   bool has_large_segment_ = true;
-  std::size_t last_interval_ = 0;  // of the largest request, in `divisions`
-  std::uint32_t largest_mb_ = 0;
+  RequestSizes sizes_;
+  std::uint32_t largest_mb_ = 0;  // that a request may become
+  // The values of a coarse line.
+  std::vector<std::uint32_t> splits_{};
+  std::vector<std::uint32_t> roundings_{};
+  std::vector<std::uint32_t> large_segments_{};
 };
 
 }  // namespace headroom::replay::internal

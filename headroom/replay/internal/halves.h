@@ -1,0 +1,48 @@
+// A program in two halves that do not meet: blocks up to 1 MiB, and larger ones.
+//
+// PyTorch keeps them in pools of their own, and most settings concern the larger ones alone. Where
+// nothing is given back and nothing is refused, what is reserved at the peak is the sum of the
+// halves; so the half that most settings leave alone is replayed once, not hundreds of times.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "headroom/replay/player.h"
+#include "headroom/replay/program.h"
+
+namespace headroom::replay::internal {
+
+class Halves {
+ public:
+  // Nothing where the halves may meet: by a limit, by a cache that is emptied, by frees that wait
+  // for other streams, or in a state before the first event.
+  [[nodiscard]] static std::unique_ptr<Halves> of(const Program& program);
+
+  // As replay() of the whole says, but for statistics and what is observed on the way; `ops` are
+  // those of the larger half.
+  [[nodiscard]] ReplayResult replay(const ReplayOptions& options);
+
+ private:
+  explicit Halves(const Program& program);
+
+  // What the smaller half takes, and what it asks of the driver.
+  struct Small {
+    std::uint64_t reserved = 0;
+    double driver_us = 0;
+  };
+  // What matters to it: the divisions below 2 MiB, expandable segments, the order of addresses.
+  using Key = std::pair<std::uint64_t, std::pair<bool, device::AddressOrder>>;
+
+  [[nodiscard]] Small small_under(const ReplayOptions& options);
+
+  const Program& whole_;
+  Program small_{};
+  Program large_{};
+  std::mutex mutex_{};
+  std::map<Key, Small> known_{};  // under mutex_
+};
+
+}  // namespace headroom::replay::internal
