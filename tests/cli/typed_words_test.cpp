@@ -32,11 +32,11 @@ void expect_refused(const std::vector<std::string>& arguments, const std::string
   EXPECT_THAT(done.err, HasSubstr(part));
 }
 
-const std::string kSample = HEADROOM_SAMPLES "/leak_loss.pickle.zst";
+const std::string kLeakSample = HEADROOM_SAMPLES "/leak_loss.pickle.zst";
 
 // The commands that take a limit and a card, as far as the word to be tried.
 std::vector<std::vector<std::string>> commands_with_a_limit() {
-  return {{"replay", kSample}, {"tune", kSample}, {"plan", "mlp"}, {"train", "mlp"}};
+  return {{"replay", kLeakSample}, {"tune", kLeakSample}, {"plan", "mlp"}, {"train", "mlp"}};
 }
 
 std::string complaint_of(const std::string& limit) {
@@ -102,9 +102,9 @@ TEST(TypedCard, ThatIsNotKnownGetsTheNearestNames) {
     command.back() = "voodoo2";
     expect_refused(command, "'--card list'");
   }
-  expect_refused({"replay", kSample, "--card", "h100-40GB"}, "--card list");
+  expect_refused({"replay", kLeakSample, "--card", "h100-40GB"}, "--card list");
   expect_refused({"plan", "mlp", "--card", "h100,rtx409"}, "rtx4090");
-  expect_refused({"replay", kSample, "--card", std::string(100'000, 'h')}, "--card");
+  expect_refused({"replay", kLeakSample, "--card", std::string(100'000, 'h')}, "--card");
 }
 
 TEST(CardList, IsPrintedByEveryCommandThatTakesACard) {
@@ -123,19 +123,19 @@ TEST(CardList, IsPrintedByEveryCommandThatTakesACard) {
 
 TEST(TypedPyTorch, IsSpelledTheSameEverywhere) {
   for (const char* command : {"replay", "tune", "doctor"}) {
-    expect_refused({command, kSample, "--pytorch", "two"}, "--pytorch: ");
-    expect_refused({command, kSample, "--version", "2.11"}, "write --pytorch 2.11");
+    expect_refused({command, kLeakSample, "--pytorch", "two"}, "--pytorch: ");
+    expect_refused({command, kLeakSample, "--version", "2.11"}, "write --pytorch 2.11");
     EXPECT_THAT(typed({command, "--version"}).out, HasSubstr("headroom "));
     EXPECT_THAT(typed({command, "--help"}).out, HasSubstr("--pytorch VERSION"));
   }
 }
 
 TEST(TypedBy, SaysWhatThereIs) {
-  expect_refused({"info", kSample, "--by", "nonsense"}, "'nonsense' is none of site, stack and");
-  EXPECT_THAT(typed({"info", kSample}).out, HasSubstr("linear.py:134 forward"));
-  EXPECT_THAT(typed({"info", kSample, "--by", "stack"}).out,
+  expect_refused({"info", kLeakSample, "--by", "nonsense"}, "'nonsense' is none of site, stack and");
+  EXPECT_THAT(typed({"info", kLeakSample}).out, HasSubstr("linear.py:134 forward"));
+  EXPECT_THAT(typed({"info", kLeakSample, "--by", "stack"}).out,
               HasSubstr("workloads.py:162 <module>"));
-  EXPECT_THAT(typed({"info", kSample, "--by", "Module"}).out, HasSubstr("linear.py forward"));
+  EXPECT_THAT(typed({"info", kLeakSample, "--by", "Module"}).out, HasSubstr("linear.py forward"));
   const std::string without = HEADROOM_SAMPLES "/gpt2_varlen.pickle.zst";
   EXPECT_THAT(typed({"info", without, "--by", "site"}).out, HasSubstr("no stacks were recorded"));
   EXPECT_THAT(typed({"info", without}).out, Not(HasSubstr("no stacks were recorded")));
@@ -144,10 +144,10 @@ TEST(TypedBy, SaysWhatThereIs) {
 TEST(TypedWords, ThatAreEmptyAreRefused) {
   for (const char* option : {"--limit", "--card", "--pytorch"}) {
     for (const char* command : {"replay", "tune", "doctor"}) {
-      expect_refused({command, kSample, option, ""}, "its value is empty");
+      expect_refused({command, kLeakSample, option, ""}, "its value is empty");
     }
   }
-  expect_refused({"info", kSample, "--by", ""}, "--by: its value is empty");
+  expect_refused({"info", kLeakSample, "--by", ""}, "--by: its value is empty");
   expect_refused({"train", "mlp", "--record", ""}, "--record: its value is empty");
 }
 
