@@ -131,7 +131,8 @@ TEST(TypedPyTorch, IsSpelledTheSameEverywhere) {
 }
 
 TEST(TypedBy, SaysWhatThereIs) {
-  expect_refused({"info", kLeakSample, "--by", "nonsense"}, "'nonsense' is none of site, stack and");
+  expect_refused({"info", kLeakSample, "--by", "nonsense"},
+                 "'nonsense' is none of site, stack and");
   EXPECT_THAT(typed({"info", kLeakSample}).out, HasSubstr("linear.py:134 forward"));
   EXPECT_THAT(typed({"info", kLeakSample, "--by", "stack"}).out,
               HasSubstr("workloads.py:162 <module>"));
