@@ -38,9 +38,9 @@ constexpr std::size_t kBatch = 16;
 // nobody waits for, at most some ten seconds on one core. A long recording is tried with fewer
 // settings.
 constexpr std::uint64_t kReplays = 160;
-constexpr std::uint64_t kReplaysExpandable = 240;  // more, where there are both families
-constexpr std::uint64_t kFewestOps = 4'000'000;
-constexpr std::uint64_t kMostOps = 50'000'000;
+constexpr std::uint64_t kReplaysExpandable = 70;  // more, where there are both families
+constexpr std::uint64_t kFewestOps = 2'800'000;
+constexpr std::uint64_t kMostOps = 46'000'000;
 constexpr std::uint64_t kFewestTrials = 64;
 
 struct Tried {

@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Allocators,
                          ::testing::Values("backend:paged",
                                            "backend:native",
                                            "backend:native,expandable_segments:True"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& one) {
+                           std::string name = one.param;
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });

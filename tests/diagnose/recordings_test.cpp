@@ -54,7 +54,7 @@ TEST_P(MeasuredLimits, AreSurvivedHereWhereTheyWereThere) {
 INSTANTIATE_TEST_SUITE_P(Recordings,
                          MeasuredLimits,
                          ::testing::ValuesIn(kSurvived),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& one) { return std::string(one.param.name); });
 
 bool holds(const replay::Program& program, const Finding& finding) {
   const replay::Policy policy = replay::policy_of(finding.proof->choice);
