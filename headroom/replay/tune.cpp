@@ -38,7 +38,7 @@ constexpr std::size_t kBatch = 16;
 // nobody waits for, at most some ten seconds on one core. A long recording is tried with fewer
 // settings.
 constexpr std::uint64_t kReplays = 160;
-constexpr std::uint64_t kReplaysExpandable = 70;  // more, where there are both families
+constexpr std::uint64_t kReplaysExpandable = 190;  // more, where there are both families
 constexpr std::uint64_t kFewestOps = 2'800'000;
 constexpr std::uint64_t kMostOps = 46'000'000;
 constexpr std::uint64_t kFewestTrials = 64;

@@ -1,5 +1,6 @@
 #include "headroom/trace/settings.h"
 
+#include <bit>
 #include <string>
 
 #include "headroom/trace/internal/settings.h"
@@ -45,11 +46,16 @@ RecordedDevice recorded_device(const Trace& trace, const DeviceTrace& device) {
   const Value* devices = trace.settings ? trace.settings->find(internal::kDevicesKey) : nullptr;
   const Value* said = devices != nullptr ? devices->find(std::to_string(device.device)) : nullptr;
   if (said == nullptr) return out;
-  if (const Value* name = said->find("name")) {
-    if (const auto* text = std::get_if<std::string>(&name->data)) out.name = *text;
-  }
+  // A file may say anything: what no recorder of ours writes is left out.
+  const Value* name = said->find("name");
+  const auto* text = name != nullptr ? std::get_if<std::string>(&name->data) : nullptr;
+  if (text != nullptr && device::parse_device_id(*text)) out.name = *text;
   out.limit_bytes = positive(said->find("limit_bytes"));
-  out.page_bytes = positive(said->find("page_bytes")).value_or(0);
+  if (out.limit_bytes == 0U) out.limit_bytes.reset();
+  const std::uint64_t page_bytes = positive(said->find("page_bytes")).value_or(0);
+  if (std::has_single_bit(page_bytes) && page_bytes < device::kAbsurdSize) {
+    out.page_bytes = page_bytes;
+  }
   return out;
 }
 

@@ -180,7 +180,7 @@ TEST(ExportCsv, IsAHeaderAndOneEventALine) {
               StartsWith(std::string(kHeader) +
                          "cuda:0,segment_alloc,139637976727552,67108864,0,1700000000000250,,"
                          "train.py:12 build,,,\n"
-                         "cuda:0,alloc,139637976727552,16777216,0,1700000000000500,unknown,"
+                         "cuda:0,alloc,139637976727552,16777216,0,1700000000000500,parameter,"
                          "train.py:12 build,,,\n"));
 }
 
@@ -190,7 +190,7 @@ TEST(ExportCsv, EndsWithTheFinalState) {
       ::testing::ContainsRegex(
           "cuda:0,oom,0,536870912,0,1700000000007500,[^\n]*\n"
           "cuda:0,segment,139637976727552,67108864,0,1700000000007500,,[^,]*,,,large\n"
-          "cuda:0,block,139637976727552,16777216,0,1700000000007500,unknown,[^,]*,,16777216,"
+          "cuda:0,block,139637976727552,16777216,0,1700000000007500,parameter,[^,]*,,16777216,"
           "active_allocated\n"
           "cuda:0,block,139637993504768,50331648,0,1700000000007500,,[^,]*,,0,inactive\n$"));
 }

@@ -1,18 +1,24 @@
 // Verdicts on recordings of PyTorch, beside what PyTorch did.
+#include <algorithm>
 #include <random>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "headroom/diagnose/doctor.h"
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
+#include "headroom/report/doctor_words.h"
 
 #include "tests/trace/samples.h"
 
 namespace headroom::diagnose {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 using trace::testing::recording;
 using trace::testing::trace_of;
@@ -83,6 +89,31 @@ TEST(ProvedRemedies, NeverFailUnderTheLimitTheyWereProvedUnder) {
     }
   }
   EXPECT_GT(proved, 6);
+}
+
+// The plug-in was recommended to a program of two streams without a word of what that takes, nor of
+// its driver time (#22).
+TEST(OurAllocator, IsRecommendedWithWhatItTakes) {
+  const auto diagnosis_of = [](const char* name) {
+    const trace::Trace trace = trace_of(recording(name));
+    const analysis::TraceIndex index(trace, trace.devices[0]);
+    return examine(index, {});
+  };
+  const auto paged = [](const Diagnosis& diagnosis) {
+    const auto found =
+        std::ranges::find(diagnosis.findings, Advice::kPagedAllocator, &Finding::advice);
+    EXPECT_NE(found, diagnosis.findings.end());
+    return found;
+  };
+  const Diagnosis two_streams = diagnosis_of("streams");
+  EXPECT_TRUE(two_streams.uses_streams);
+  EXPECT_THAT(report::remedy_words(two_streams, *paged(two_streams)), HasSubstr("record_stream"));
+  EXPECT_THAT(report::reason_words(two_streams, *paged(two_streams)),
+              HasSubstr("its driver calls take"));
+  const Diagnosis one_stream = diagnosis_of("gnn_sampled");
+  EXPECT_FALSE(one_stream.uses_streams);
+  EXPECT_THAT(report::remedy_words(one_stream, *paged(one_stream)),
+              Not(HasSubstr("record_stream")));
 }
 
 // PyTorch's settings inherited what was reserved before, and our allocator started empty (#22).

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "headroom/trace/settings.h"
+
 namespace headroom::trace {
 namespace {
 
@@ -56,6 +58,37 @@ TEST(Trace, FindsItsSettingsString) {
   EXPECT_EQ(trace.settings_string(), "");
   trace.settings = Value{Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", Value{std::string("a:b")}}}};
   EXPECT_EQ(trace.settings_string(), "a:b");
+}
+
+Trace with_device(Value name, Value limit, Value page) {
+  Value::Dict device{{"name", std::move(name)},
+                     {"limit_bytes", std::move(limit)},
+                     {"page_bytes", std::move(page)}};
+  Trace trace;
+  trace.settings = Value{Value::Dict{{"devices", Value{Value::Dict{{"0", Value{device}}}}}}};
+  return trace;
+}
+
+TEST(RecordedDevice, IsWhatOurRecorderWrote) {
+  const Trace trace =
+      with_device({std::string("cpu:0")}, {std::int64_t{5000}}, {std::int64_t{4096}});
+  const RecordedDevice said = recorded_device(trace, {.device = 0});
+  EXPECT_EQ(said.name, "cpu:0");
+  EXPECT_EQ(said.limit_bytes, 5000U);
+  EXPECT_EQ(said.page_bytes, 4096U);
+  EXPECT_TRUE(recorded_device(trace, {.device = 1}).name.empty());
+  EXPECT_TRUE(recorded_device({}, {}).name.empty());
+}
+
+TEST(RecordedDevice, LeavesOutWhatNoRecorderWrites) {
+  const Trace odd = with_device({std::string("\x1b[2J")}, {std::int64_t{0}}, {std::int64_t{3}});
+  const Trace typed = with_device({true}, {std::string("x")}, {std::int64_t{-4096}});
+  for (const Trace& trace : {odd, typed}) {
+    const RecordedDevice said = recorded_device(trace, {.device = 0});
+    EXPECT_TRUE(said.name.empty());
+    EXPECT_FALSE(said.limit_bytes);
+    EXPECT_EQ(said.page_bytes, 0U);
+  }
 }
 
 }  // namespace
