@@ -237,10 +237,10 @@ std::string paged_text(const PagedOptions& options) {
 }
 
 // What concerns a PagedAllocator too.
-std::string common_text(AllocatorConfig config) {
+std::string common_text(const AllocatorConfig& config) {
   AllocatorConfig common;
   common.memory_fraction = config.memory_fraction;
-  common.pinned = std::move(config.pinned);
+  common.pinned = config.pinned;
   return to_string(common);
 }
 

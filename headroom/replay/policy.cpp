@@ -180,7 +180,8 @@ class PolicyRun {
 }  // namespace
 
 Policy policy_of(memory::AllocatorChoice choice) {
-  Policy policy{.kind = kind_of(choice), .name = to_string(choice), .choice = std::move(choice)};
+  Policy policy{.kind = kind_of(choice), .name = to_string(choice)};
+  policy.choice = std::move(choice);
   return policy;
 }
 

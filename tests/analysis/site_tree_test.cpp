@@ -8,11 +8,12 @@
 namespace headroom::analysis {
 namespace {
 
-// Blocks by the stacks they come from; a frame is `user.py:31 step` or `torch/x.py:5 forward`.
-class Blocks {
+// StackedBlocks by the stacks they come from; a frame is `user.py:31 step` or `torch/x.py:5
+// forward`.
+class StackedBlocks {
  public:
   // Outermost frame first, as one reads them.
-  Blocks& add(std::uint64_t bytes, const std::vector<std::string>& frames) {
+  StackedBlocks& add(std::uint64_t bytes, const std::vector<std::string>& frames) {
     std::vector<Frame> stack;
     for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
       stack.push_back(frame_of(*frame));
@@ -69,7 +70,7 @@ std::string drawn(const std::vector<SiteNode>& tree) {
 TEST(SiteTree, SplitsTheUsersLineByTheFramesBelowIt) {  // #22: one line held 87 %
   const std::string step = "train.py:31 step";
   const std::string block = "hub/gpt2.py:608 forward";
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks
       .add(34_MiB,
            {step, kCall, block, kCall, "hub/gpt2.py:305 forward", kCall, "hub/act.py:66 forward"})
@@ -88,7 +89,7 @@ TEST(SiteTree, SplitsTheUsersLineByTheFramesBelowIt) {  // #22: one line held 87
 }
 
 TEST(SiteTree, ShowsNoPartBelowTheShareAskedFor) {
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks.add(96_MiB, {"a.py:1 f", "hub/x.py:1 big"}).add(4_MiB, {"a.py:1 f", "hub/x.py:2 small"});
   EXPECT_EQ(drawn(blocks.tree()), "100 a.py:1 f > x.py:1 big\n");
   EXPECT_EQ(drawn(blocks.tree({.least_share = 0.01})),
@@ -96,7 +97,7 @@ TEST(SiteTree, ShowsNoPartBelowTheShareAskedFor) {
 }
 
 TEST(SiteTree, KeepsWhatTheLineItselfAllocatesAsTheRest) {
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks.add(60_MiB, {"a.py:1 f"}).add(40_MiB, {"a.py:1 f", "hub/x.py:1 g"});
   const auto tree = blocks.tree();
   EXPECT_EQ(drawn(tree), "100 a.py:1 f\n  40 x.py:1 g\n");
@@ -105,7 +106,7 @@ TEST(SiteTree, KeepsWhatTheLineItselfAllocatesAsTheRest) {
 }
 
 TEST(SiteTree, NamesAnotherLineOfTheSameFileByTheLineAlone) {
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks.add(50_MiB, {"a.py:1 f", "hub/x.py:1 g", "hub/x.py:2 h"})
       .add(50_MiB, {"a.py:1 f", "hub/y.py:3 i"});
   EXPECT_EQ(drawn(blocks.tree()), "100 a.py:1 f\n  50 x.py:1 > :2 h\n  50 y.py:3 i\n");
@@ -115,7 +116,7 @@ TEST(SiteTree, FoldsAFrameThatCallsItself) {
   std::vector<std::string> frames{"a.py:1 f"};
   for (int i = 0; i < 100; ++i) frames.emplace_back("hub/x.py:9 walk");
   frames.emplace_back("hub/y.py:2 end");
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks.add(50_MiB, frames).add(50_MiB, {"a.py:1 f", "hub/x.py:9 walk"});
   EXPECT_EQ(drawn(blocks.tree()), "100 a.py:1 f > x.py:9 walk\n  50 y.py:2 end\n");
 }
@@ -125,26 +126,26 @@ TEST(SiteTree, OfStacksThatTakeTurnsIsNotDeep) {
   for (int i = 0; i < 5000; ++i) {
     frames.emplace_back(i % 2 == 0 ? "hub/x.py:1 even" : "hub/x.py:2 odd");
   }
-  Blocks blocks;
+  StackedBlocks blocks;
   EXPECT_EQ(drawn(blocks.add(1_MiB, frames).tree()), "100 a.py:1 f > x.py:2 odd\n");
 }
 
 TEST(SiteTree, OfNobodysLineIsItsInnermostFrame) {
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks.add(10_MiB, {}).add(30_MiB, {"hub/x.py:1 main", "hub/x.py:2 work", kCall});
   EXPECT_EQ(drawn(blocks.tree()), "75 x.py:2 work\n25 (no stack)\n");
   EXPECT_TRUE(blocks.tree()[1].frames.empty());
 }
 
 TEST(SiteTree, OfNothingIsNothing) {
-  Blocks blocks;
+  StackedBlocks blocks;
   EXPECT_TRUE(blocks.tree().empty());
   blocks.add(0, {"a.py:1 f", "hub/x.py:1 g"});
   EXPECT_EQ(blocks.tree().size(), 1U);
 }
 
 TEST(SiteTree, KeepsTheFramesOfAChain) {
-  Blocks blocks;
+  StackedBlocks blocks;
   const auto tree = blocks.add(1_MiB, {"a.py:1 f", kCall, "hub/x.py:2 g"}).tree();
   EXPECT_EQ(tree[0].frames,
             (std::vector<std::string>{"/home/me/a.py:1 f",
@@ -152,12 +153,12 @@ TEST(SiteTree, KeepsTheFramesOfAChain) {
 }
 
 TEST(SiteTree, SaysWhereMostOfASiteIs) {
-  Blocks blocks;
+  StackedBlocks blocks;
   blocks.add(60_MiB, {"a.py:1 f", "hub/x.py:1 g", "hub/x.py:2 h"})
       .add(30_MiB, {"a.py:1 f", "hub/x.py:1 g", "hub/x.py:3 i"})
       .add(10_MiB, {"a.py:1 f", "hub/y.py:3 j"});
   EXPECT_EQ(most_of(blocks.tree()[0]).label, "x.py:2 h");
-  Blocks even;
+  StackedBlocks even;
   even.add(40_MiB, {"a.py:1 f", "hub/x.py:1 g"})
       .add(30_MiB, {"a.py:1 f", "hub/x.py:2 h"})
       .add(30_MiB, {"a.py:1 f", "hub/x.py:3 i"});
