@@ -26,8 +26,10 @@ headroom::testing::ProcessResult run_headroom(const std::vector<std::string>& ar
   return headroom::testing::run_process({.program = HEADROOM_BINARY, .arguments = arguments});
 }
 
+// Tests run beside each other: each has its own.
 fs::path in_folder(const std::string& name) {
-  return fs::path(::testing::TempDir()) / ("headroom_categories_" + name);
+  const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  return fs::path(::testing::TempDir()) / ("headroom_" + test + "_" + name);
 }
 
 // The part of the bytes at the peak whose category is the recorded one.
@@ -130,7 +132,7 @@ TEST(InfoCommand, TakesRulesAndNamesTheLineThatIsWrong) {
   EXPECT_THAT(wrong.err, HasSubstr("rules.txt: line 2: 'weights' is no category"));
   const auto missing = run_headroom({"info", sample, "--rules", in_folder("none").string()});
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.err, HasSubstr("headroom_categories_none: "));
+  EXPECT_THAT(missing.err, HasSubstr("_none: "));
 }
 
 }  // namespace
