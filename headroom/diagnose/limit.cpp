@@ -33,7 +33,7 @@ std::optional<LimitRange> recorded_range(const RecordedLimit& recorded) {
     // The card is unknown, but no smaller than what was reserved and free at once.
     const std::uint64_t of_card = part_of(*recorded.fraction, recorded.card_at_least_bytes);
     out.low_bytes = std::max(out.low_bytes, of_card);
-    out.source = LimitSource::kFailures;
+    out.source = recorded.refused_bytes ? LimitSource::kFailures : LimitSource::kFraction;
   }
   // Two failures that contradict each other: something else was short then.
   if (out.high_bytes && *out.high_bytes <= out.low_bytes) out.high_bytes = out.low_bytes + 1;

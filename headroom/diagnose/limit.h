@@ -24,7 +24,7 @@ struct Bounds {
 enum class LimitSource : std::uint8_t {
   kGiven,     // by the user, within what the failures allow
   kRecorded,  // our own recorder writes it down
-  kFraction,  // recorded, of the card that the user named
+  kFraction,  // recorded; exact where the user names the card
   kFailures,  // the limit lay between what was reached and what was refused
   kDevice,    // the device was full: what it had left for this program, likewise
 };

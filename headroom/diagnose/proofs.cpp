@@ -18,7 +18,7 @@ using analysis::TraceIndex;
 using replay::Program;
 using replay::ReplayOptions;
 
-// A fraction in the user's settings is his limit, and stays: the search ran under what it means.
+// A fraction in the user's settings is a limit, and stays: the search ran under what it means.
 std::string with_fraction(std::string conf, const Program& program) {
   const double fraction = program.config.memory_fraction;
   if (fraction == 1.0 || conf.find("per_process_memory_fraction") != std::string::npos) return conf;

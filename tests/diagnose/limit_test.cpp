@@ -78,6 +78,12 @@ TEST(LimitRange, IsNarrowedByAFractionOfTheCardThatIsNamed) {
             static_cast<std::uint64_t>(0.16 * static_cast<double>(80_GiB)));
 }
 
+TEST(LimitRange, OfAFractionWithoutAFailureHasNoHighEnd) {
+  const auto range = limit_range({.fraction = 0.5, .reached_bytes = 3_GiB}, {});
+  ASSERT_TRUE(range);
+  EXPECT_EQ(*range, (LimitRange{.low_bytes = 3_GiB, .source = LimitSource::kFraction}));
+}
+
 TEST(LimitRange, IsWhatOurOwnRecorderWroteDown) {
   RecordedLimit limit = kFailed;
   limit.said_bytes = 13_GiB;
