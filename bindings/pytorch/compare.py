@@ -2,19 +2,16 @@
 
     python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3]
 
-Runs two ragged workloads (a GPT-2 with sequences of random length under bf16 autocast, a GraphSAGE
-on random subgraphs) in processes of their own: a round is one native and one plugged in, which take
-the same step one right after the other, so that a machine that is slow for a while is slow for
-both. Then once more plugged in, under a limit of 1.02 times the peak of active bytes. Prints a line
-of JSON for each: how far apart the losses are, a step's time over that of native's same step
-(median of all steps, and of each round's), and peak reserved over peak active. Models have random
-weights; nothing is downloaded.
+Runs the ragged programs of workloads.py in processes of their own: a round is one native and one
+plugged in, which take the same step one right after the other, so that a machine that is slow for a
+while is slow for both. Then once more plugged in, under a limit of 1.02 times the peak of active
+bytes. Prints a line of JSON for each: how far apart the losses are, a step's time over that of
+native's same step (median of all steps, and of each round's), and peak reserved over peak active.
 """
 
 import argparse
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -22,62 +19,7 @@ import tempfile
 import time
 
 import headroom_torch
-
-
-def gpt2_varlen(torch, rng):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = GPT2LMHeadModel(GPT2Config(use_cache=False)).to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    model.train()
-
-    def step():
-        length = rng.choice(range(64, 1025))
-        tokens = torch.randint(0, 50257, (8, length), device="cuda")
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model(tokens, labels=tokens).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step, 24
-
-
-def gnn_sampled(torch, rng):
-    import torch.nn.functional as functional
-    from torch_geometric.nn import SAGEConv
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = torch.nn.ModuleList(
-                [SAGEConv(128, 256), SAGEConv(256, 256), SAGEConv(256, 47)])
-
-        def forward(self, x, edges):
-            for layer in self.layers[:-1]:
-                x = functional.dropout(layer(x, edges).relu(), 0.5)
-            return self.layers[-1](x, edges)
-
-    model = Net().to("cuda")
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step():
-        nodes = rng.randint(50_000, 400_000)
-        edges = rng.randint(5, 15) * nodes
-        x = torch.randn(nodes, 128, device="cuda")
-        index = torch.randint(0, nodes, (2, edges), device="cuda")
-        labels = torch.randint(0, 47, (nodes,), device="cuda")
-        loss = functional.cross_entropy(model(x, index), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step, 60
-
-
-WORKLOADS = {"gpt2_varlen": gpt2_varlen, "gnn_sampled": gnn_sampled}
+from workloads import WORKLOADS, make
 
 
 # For the program, autograd's thread and a little else. Which ones a run would get by chance, near
@@ -97,9 +39,7 @@ def run_child(name, library):
 
     if library:
         headroom_torch.install(library)
-    rng = random.Random(7)
-    torch.manual_seed(7)
-    step, count = WORKLOADS[name](torch, rng)
+    step, count = make(name)
     answer(steps=count)
     for _ in range(count):
         if not sys.stdin.readline():
@@ -223,6 +163,8 @@ def compare(name, library, rounds):
         "step_ms": step_ms(plugged_runs),
         "step_ratio": statistics.median(sum(ratios, [])),
         "step_ratio_of_rounds": [statistics.median(of_round) for of_round in ratios],
+        "native_active_peak": native.stats["active_peak"],
+        "native_reserved_peak": native.stats["reserved_peak"],
         "native_reserved_over_active": native.stats["reserved_peak"] / native.stats["active_peak"],
         "reserved_over_active": plugged.stats["reserved_peak"] / plugged.stats["active_peak"],
         **{field: plugged.stats[field] for field in (

@@ -17,6 +17,7 @@
 namespace headroom {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -326,6 +327,12 @@ TEST(Examples, TheGuidesSnippetsCompile) {
     }
   }
   EXPECT_GT(lines, 20);
+}
+
+TEST(Examples, PlanAndTrainStaysWithinItsPlan) {
+  const std::string out = output_of("plan_and_train");
+  const std::string planned = out.substr(out.find("planned ") + 8);
+  EXPECT_THAT(planned, EndsWith(", reserved " + planned.substr(0, planned.find(',')) + "\n"));
 }
 
 TEST(Examples, AreAllListedInTheirReadme) {
