@@ -46,7 +46,7 @@ struct ModelInfo {
 // Throws InvalidArgument, with the list and the nearest name, when there is none.
 [[nodiscard]] const ModelInfo& find_model(std::string_view name);
 
-// What one example consists of. The values are the model's to learn from (train/synthetic.h).
+// What one example consists of. The values are the model's to learn from (train/data.h).
 struct ExampleShape {
   enum class Task : std::uint8_t {
     kClasses,  // floating input, one of `classes` as target

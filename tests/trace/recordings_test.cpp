@@ -83,5 +83,18 @@ TEST(Recordings, HoldWhatPyTorchRecorded) {
   EXPECT_EQ(allocs, 859U);
 }
 
+// Frames name the files of whoever recorded: in what is shipped, of nobody.
+TEST(Recordings, OfSamplesNameNoMachine) {
+  for (const fs::path& path : snapshots_in(HEADROOM_SAMPLES)) {
+    const auto file = read_trace(path.string());
+    ASSERT_TRUE(file) << to_string(file.error());
+    const StringTable& strings = file->trace.strings;
+    for (StringId id = 0; id < strings.size(); ++id) {
+      EXPECT_TRUE(!strings[id].starts_with('/') || strings[id].starts_with("/home/user/"))
+          << path << " names " << strings[id];
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headroom::trace
