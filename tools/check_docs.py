@@ -1,177 +1,87 @@
 #!/usr/bin/env python3
-"""Runs the commands that the documents show, and compares what they print.
+"""Holds the documents to the program: what they show, name and link to is there today.
 
-    tools/check_docs.py build/headroom            # what is stale, with a diff; exit 1
-    tools/check_docs.py build/headroom --update   # the documents with today's output
+    tools/check_docs.py build/headroom            # what is stale, one complaint each; exit 1
+    tools/check_docs.py build/headroom --update   # writes today's output into the documents first
 
-An example is an indented block that starts with `$ headroom`, with its output below it:
+Every *.md of the repository is read.
 
-    $ headroom info samples/leak_loss.pickle.zst
-    leak_loss.pickle.zst  PyTorch snapshot, 12.68KiB packed
-    ...
-
-A line `...` stands for any number of lines. It runs in a folder with the samples and with what
-tests/tools/docs holds. Above an example whose output depends on the machine (times, a GPU) stands
-`<!-- output depends on the machine -->`; it is not run. Commands that are shown without output, as
-`headroom` or `./run`, are not run either, but have to be commands, with options that exist.
+- Output. A code block (indented or fenced) with `$ headroom ...` shows what that prints; a line
+  `...` stands for any number of lines. `<!-- output depends on the machine -->` above the block
+  says that it is not to be compared, nor run.
+- Commands without output are run too and must exit with 0 or 3, but for `bench` and `demo` (which
+  measure, and have tests), what needs a GPU, and what has a placeholder (FILE, N). A comment
+  `<!-- not run: WHY -->` above a block is the way out for the rest. They run in a folder with the
+  samples, with tests/tools/docs, and with recordings under the names that readers would use.
+- Every command in a code block or in backticks exists, with its options and sample files; so do
+  scripts, CMake presets and targets.
+- Links and their anchors, files and folders in backticks, headers, environment variables and names
+  of C++ with `::` exist. So do the files that comments of the sources name.
+- Code marked `cpp` or `c` stands in a file that is compiled; code marked `python` is Python.
+- Every label and heading of a report has an entry in the glossary.
 """
 
 import argparse
 import concurrent.futures
-import difflib
-import os
 import pathlib
-import re
-import shlex
-import subprocess
 import sys
 import tempfile
 
-MARK = "<!-- output depends on the machine -->"
-INDENT = "    "
-SHOWN = re.compile(r"^ {4}\$ headroom (.*)$")
-NAMED = re.compile(r"^ {4}(?:headroom|\./run) (\S.*)$")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from docs_check import commands, examples, glossary, references, snippets  # noqa: E402
+from docs_check.pages import files_of, pages_of  # noqa: E402
+from docs_check.program import Program  # noqa: E402
 
 
-class Example:
-    """A command with the lines of its output; `first` and `last` enclose those in the document."""
-
-    def __init__(self, path, line, command, first, last, output, depends_on_machine):
-        self.path = path
-        self.line = line
-        self.command = command
-        self.first = first
-        self.last = last
-        self.output = output
-        self.depends_on_machine = depends_on_machine
-
-
-def unindented(line):
-    return line[len(INDENT):] if line.startswith(INDENT) else line.strip()
-
-
-def examples_of(path, lines):
-    """The examples of a document. A block ends where text begins again, or the next command."""
-    found = []
-    for at, line in enumerate(lines):
-        match = SHOWN.match(line)
-        if not match:
+def run_page(program, known, page, number):
+    """The answers to a page's examples, and complaints about what it shows without output; in the
+    order of the page, since a command may read what an earlier one wrote."""
+    folder = program.scratch(f"page{number}")
+    work = [(one.number, one, None) for one in examples.examples_of(page)]
+    work += [(line, None, command) for line, command in known.to_run(page)]
+    answers, complaints = [], []
+    for line, example, command in sorted(work, key=lambda item: item[0]):
+        if example:
+            answers.append((example, *examples.check_example(program, folder, example)))
             continue
-        end = at + 1
-        while end < len(lines) and (lines[end].startswith(INDENT) or not lines[end].strip()):
-            if SHOWN.match(lines[end]):
-                break
-            end += 1
-        while end > at + 1 and not lines[end - 1].strip():
-            end -= 1
-        before = next((text for text in reversed(lines[:at]) if text.strip()), "")
-        found.append(Example(path, at + 1, match.group(1), at + 1, end,
-                             [unindented(text) for text in lines[at + 1:end]],
-                             before.strip() == MARK))
-    return found
+        complaint = commands.run_complaint(program, folder, page, line, command)
+        complaints += [complaint] if complaint else []
+    return answers, complaints, len(work)
 
 
-def matches(shown, printed):
-    """Whether `...` in what is shown can be filled in from what was printed."""
-    if not shown:
-        return not printed
-    if shown[0] == "...":
-        return any(matches(shown[1:], printed[i:]) for i in range(len(printed) + 1))
-    return bool(printed) and shown[0] == printed[0] and matches(shown[1:], printed[1:])
+def renew(page, answers):
+    """Writes the right output into a page, from its end, so that line numbers stay."""
+    stale = [(example, right) for example, problem, right in answers if problem]
+    for example, right in reversed(stale):
+        example.replace(right)
+    if stale:
+        page.write()
 
 
-def run(binary, folder, command):
-    environment = {"PATH": os.environ.get("PATH", ""), "COLUMNS": "80", "LC_ALL": "C.UTF-8",
-                   "HEADROOM_CALLED_AS": "headroom"}
-    done = subprocess.run([binary, *shlex.split(command, comments=True)], cwd=folder, text=True,
-                          env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=300, check=False)
-    return [line.rstrip() for line in done.stdout.rstrip("\n").split("\n")]
-
-
-def renewed(shown, printed):
-    """The printed lines; where only the beginning was shown, as much of it again."""
-    if "..." not in shown:
-        return printed
-    if shown[-1] == "..." and shown.count("...") == 1:
-        # Up to the line that was the last one, if it is still there, else as many lines.
-        kept = shown[:-1]
-        ends = [i for i, line in enumerate(printed) if kept and line == kept[-1]]
-        return printed[:(ends[-1] + 1 if ends else len(kept))] + ["..."]
-    return shown
-
-
-def check_example(binary, folder, example):
-    """What is wrong with it, as text, and the lines that would be right."""
-    printed = run(binary, folder, example.command)
-    if matches(example.output, printed):
-        return "", example.output
-    diff = difflib.unified_diff(example.output, printed, "shown", "printed", lineterm="", n=1)
-    return "\n".join(diff), renewed(example.output, printed)
-
-
-def known_options(binary, folder, command, cache={}):
-    if command not in cache:
-        text = "\n".join(run(binary, folder, shlex.join([command, "--help"])))
-        cache[command] = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", text)), "Usage:" in text
-    return cache[command]
-
-
-def check_named(binary, folder, command):
-    """A command that is only named: it exists, and so do its options."""
-    words = shlex.split(command, comments=True)
-    if not words or not re.fullmatch(r"[a-z]+", words[0]):
-        return ""  # a file, or no command at all
-    options, is_command = known_options(binary, folder, words[0])
-    if not is_command:
-        return f"there is no command '{words[0]}'"
-    for word in words[1:]:
-        option = word.split("=")[0]
-        if option.startswith("--") and option not in options:
-            return f"'{words[0]}' has no option {option}"
-    return ""
-
-
-def prepare(folder, root):
-    os.symlink(root / "samples", folder / "samples")
-    files = root / "tests" / "tools" / "docs"
-    for file in sorted(files.iterdir()) if files.is_dir() else []:
-        os.symlink(file, folder / file.name)
-
-
-def documents(root):
-    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-
-
-def named_complaints(binary, folder, root, path, lines):
-    for at, line in enumerate(lines):
-        match = NAMED.match(line)
-        problem = check_named(binary, folder, match.group(1)) if match else ""
-        if problem:
-            yield f"{path.relative_to(root)}:{at + 1}: {problem}"
-
-
-def check(binary, root, update):
-    """What is stale, and how many examples were run."""
-    texts = {path: path.read_text(encoding="utf-8").split("\n") for path in documents(root)}
-    examples = [one for path, lines in texts.items() for one in examples_of(path, lines)
-                if not one.depends_on_machine]
-    complaints = []
-    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        folder = pathlib.Path(name)
-        prepare(folder, root)
-        answers = list(pool.map(lambda one: check_example(binary, folder, one), examples))
-        for path, lines in texts.items():
-            complaints += named_complaints(binary, folder, root, path, lines)
-    for one, (problem, right) in reversed(list(zip(examples, answers))):
-        if not problem:
-            continue
-        complaints.insert(0, f"{one.path.relative_to(root)}:{one.line}: $ headroom {one.command}\n"
-                             f"{problem}")
-        texts[one.path][one.first:one.last] = [(INDENT + text).rstrip() for text in right]
-        if update:
-            one.path.write_text("\n".join(texts[one.path]), encoding="utf-8")
-    return complaints, len(examples)
+def check(binary, root, update=False):
+    """The complaints, and how many commands were run."""
+    files = files_of(root)
+    pages = pages_of(root, files)
+    names = references.Names(root, files, pages)
+    code = snippets.Snippets(root, files)
+    complaints, count = [], 0
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        program = Program(binary, root, folder)
+        known = commands.Commands(program, root, files)
+        runs = pool.map(lambda item: run_page(program, known, item[1], item[0]), enumerate(pages))
+        for page, (answers, failed, ran) in zip(pages, runs):
+            count += ran
+            complaints += [f"{page.place(one.number)}: $ {one.command}\n{problem}"
+                           for one, problem, _ in answers if problem]
+            complaints += failed
+            complaints += known.complaints(page)
+            complaints += references.complaints(names, page)
+            complaints += snippets.complaints(code, page)
+            if update:
+                renew(page, answers)
+    complaints += references.comment_complaints(names)
+    complaints += glossary.complaints(root, files)
+    return complaints, count
 
 
 def main():
@@ -182,14 +92,17 @@ def main():
     parser.add_argument("--update", action="store_true", help="write what is printed today")
     options = parser.parse_args()
     binary = str(pathlib.Path(options.binary).resolve())
-    complaints, count = check(binary, options.root.resolve(), options.update)
+    root = options.root.resolve()
+    complaints, count = check(binary, root, options.update)
+    if options.update:
+        complaints, count = check(binary, root)
     for complaint in complaints:
         print(complaint)
-    if complaints and not options.update:
+    if complaints:
         print(f"\n{len(complaints)} stale; tools/check_docs.py {options.binary} --update renews what "
               "is printed")
         return 1
-    print(f"{count} examples run")
+    print(f"{count} commands run")
     return 0
 
 

@@ -312,21 +312,32 @@ TEST(Examples, TheGuideRuns) {
   EXPECT_THAT(out, HasSubstr("segments taken: 1\n"));
 }
 
-// Line by line, so that the guide may leave some out.
-TEST(Examples, TheGuidesSnippetsCompile) {
-  const std::string program = text_of("examples/guide.cpp");
-  std::istringstream guide(text_of("docs/guide/memory.md"));
-  bool is_code = false;
-  int lines = 0;
-  for (std::string line; std::getline(guide, line);) {
-    if (line.starts_with("```")) {
-      is_code = line == "```cpp";
-    } else if (is_code) {
-      EXPECT_THAT(program, HasSubstr(line + "\n"));
-      ++lines;
-    }
+// A folder that goes with its test.
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("headroom-example-" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(path_);
   }
-  EXPECT_GT(lines, 20);
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// tools/check_docs.py holds the guides to these programs.
+TEST(Examples, TheGuidesToRecordingsRun) {
+  const Folder folder;
+  EXPECT_EQ(output_of("guide_recordings", {folder.path()}),
+            "4 events of an allocator of our own\n4MiB  unknown\n");
+  for (const char* name : {"run.pickle.zst", "run.hrt", "all.hrt"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder.path() + "/" + name)) << name;
+  }
 }
 
 TEST(Examples, PlanAndTrainStaysWithinItsPlan) {
@@ -334,6 +345,20 @@ TEST(Examples, PlanAndTrainStaysWithinItsPlan) {
   const std::string planned = out.substr(out.find("planned ") + 8);
   EXPECT_THAT(planned, EndsWith(", reserved " + planned.substr(0, planned.find(',')) + "\n"));
 }
+
+TEST(Examples, TheGuidesToTrainingRun) {
+  const Folder folder;
+  const std::string out = output_of("guide_training", {folder.path()});
+  EXPECT_THAT(out, HasSubstr("gradient of 512 elements\nbatch of 50176 and 64\n"));
+  EXPECT_THAT(out, HasSubstr("17.58GiB in backward: fits\nlargest batch 22\nloss "));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/mlp.safetensors"));
+}
+
+#ifdef HEADROOM_HAS_C_EXAMPLE
+TEST(Examples, TheAllocatorServesC) {
+  EXPECT_EQ(output_of("c_abi"), "peak allocated 1048576 bytes\n");
+}
+#endif
 
 TEST(Examples, AreAllListedInTheirReadme) {
   const std::filesystem::path folder = HEADROOM_SOURCE_DIR "/examples";

@@ -1,0 +1,1 @@
+"""The checks of tools/check_docs.py, one file each."""
