@@ -9,8 +9,8 @@ import unittest
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 import check_docs  # noqa: E402  (found through the line above)
-from docs_check import examples, snippets  # noqa: E402
-from docs_check.pages import anchor_of  # noqa: E402
+from docs_check import examples, glossary, snippets  # noqa: E402
+from docs_check.pages import anchor_of, files_of  # noqa: E402
 
 COMMAND = """#!/bin/sh
 case "$*" in
@@ -188,6 +188,42 @@ class Snippets(Documents):
     def test_are_cut_at_empty_lines(self):
         self.assertEqual(list(snippets.chunks_of(["#include <a>", "b;", "c;", "", "d;"])),
                          ["#include <a>", "b;\nc;", "d;"])
+
+
+class Glossary(Documents):
+    def setUp(self):
+        super().setUp()
+        for name, text in {
+                "headroom/memory/account.cpp": 'line("cached: hard, beside live blocks", 1);\n',
+                "headroom/memory/types.cpp": "string_view to_string(Category c) {\n"
+                                             '  return "optimizer_state";\n}\n',
+                "docs/format/doctor.schema.json": '{"x": [{"verdict": {"enum": ["leak"]}}]}\n',
+                "cli/view.cpp": 'report::Table table({{"over live", Align::kRight}, {"retries"}});\n'
+                                'print("the trim of {}");\n'}.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text)
+
+    def expect_words(self, text, words):
+        (self.root / "docs" / "guide").mkdir(exist_ok=True)
+        (self.root / "docs" / "guide" / "glossary.md").write_text(text)
+        self.assertEqual([line.rpartition(": ")[2] for line in self.complaints("")], words)
+
+    def test_has_an_entry_for_every_label(self):
+        whole = ("**Cached**, **hard**, **live** **block** **Optimizer state** **leak** **retry** "
+                 "**trim** **reserved** (over live)\n")
+        self.expect_words(whole, [])
+        self.expect_words(whole.replace("**hard**", "hard"), ["hard"])
+        self.expect_words(whole.replace("**leak**", ""), ["leak"])
+        self.expect_words(whole.replace(" (over live)", ""), ["over"])
+        self.expect_words(whole.replace("**retry**", ""), ["retry"])
+        self.expect_words(whole.replace("**trim**", ""), ["trim"])
+        self.expect_words(whole.replace("**Optimizer state**", "**state**"), ["optimizer"])
+
+    def test_finds_the_labels_of_the_program(self):
+        root = TOOLS.parent
+        found = {label for _, label in glossary.labels_of(root, set(files_of(root)))}
+        self.assertGreater(len(found), 60)
+        self.assertTrue({"leak", "optimizer state", "policy"} <= found)
 
 
 if __name__ == "__main__":
