@@ -16,7 +16,8 @@ Every *.md of the repository is read.
 - Every command in a code block or in backticks exists, with its options and sample files; so do
   scripts, CMake presets and targets.
 - Links and their anchors, files and folders in backticks, headers, environment variables and names
-  of C++ with `::` exist. So do the files that comments of the sources name.
+  of C++ with `::` exist. So do the files that comments of the sources name. Every variable that the
+  program reads is in docs/guide/environment.md.
 - Code marked `cpp` or `c` stands in a file that is compiled; code marked `python` is Python.
 - Every label and heading of a report has an entry in the glossary.
 """
@@ -80,6 +81,7 @@ def check(binary, root, update=False):
             if update:
                 renew(page, answers)
     complaints += references.comment_complaints(names)
+    complaints += references.variable_complaints(names)
     complaints += glossary.complaints(root, files)
     return complaints, count
 
@@ -99,8 +101,8 @@ def main():
     for complaint in complaints:
         print(complaint)
     if complaints:
-        print(f"\n{len(complaints)} stale; tools/check_docs.py {options.binary} --update renews what "
-              "is printed")
+        print(f"\n{len(complaints)} stale; tools/check_docs.py {options.binary} --update renews "
+              "output")
         return 1
     print(f"{count} commands run")
     return 0

@@ -31,7 +31,8 @@ FILES = {
     "samples/run.pickle.zst": "",
     "headroom/memory/account.h": "struct Account {};  // as account.cpp has it\n",
     "headroom/memory/account.cpp": "std::getenv(\"HEADROOM_LIMIT\");\n",
-    "examples/guide.cpp": "#include <headroom/memory/account.h>\nint main() {\n  f( 1,  2);\n\n  g();\n}\n",
+    "examples/guide.cpp": "#include <headroom/memory/account.h>\n"
+                          "int main() {\n  f( 1,  2);\n\n  g();\n}\n",
     "docs/other.md": "# Another page\n\n## What it holds, and why\n",
     "test": "usage: --lint --asan\n",
     "CMakeLists.txt": "add_executable(app main.cpp)\n",
@@ -75,8 +76,9 @@ class Output(Documents):
         self.expect_fine("    $ ./run info\n    one info\n\n    two\n")
 
     def test_a_line_that_is_not_printed_is_named(self):
-        self.expect_one("    $ headroom info\n    one y\n\n    two\n", "docs/page.md:1: $ headroom info")
-        self.expect_one("    $ headroom info\n    one y\n\n    two\n", "-one y\n+one info")
+        text = "    $ headroom info\n    one y\n\n    two\n"
+        self.expect_one(text, "docs/page.md:1: $ headroom info")
+        self.expect_one(text, "-one y\n+one info")
 
     def test_a_line_that_is_missing_is_named(self):
         self.expect_one("    $ headroom info\n    one info\n", "+two")
@@ -87,7 +89,8 @@ class Output(Documents):
         self.expect_one("    $ headroom info\n    ...\n    three\n", "three")
 
     def test_what_depends_on_the_machine_is_not_run(self):
-        self.expect_fine("<!-- output depends on the machine -->\n\n    $ headroom info\n    12 ms\n")
+        self.expect_fine("<!-- output depends on the machine -->\n\n"
+                         "    $ headroom info\n    12 ms\n")
 
     def test_several_examples_in_one_block_are_several(self):
         self.expect_fine("    $ headroom info\n    one info\n\n    two\n\n"
@@ -107,7 +110,8 @@ class Output(Documents):
 
     def test_update_renews_the_parts_between_dots(self):
         printed = ["head 2", "a", "table of peaks", "x 1", "y 2", "b", "c"]
-        self.assertEqual(examples.renewed(["head 1", "...", "table of peak", "x 0", "y 2", "..."], printed),
+        shown = ["head 1", "...", "table of peak", "x 0", "y 2", "..."]
+        self.assertEqual(examples.renewed(shown, printed),
                          ["head 2", "...", "table of peaks", "x 1", "y 2", "..."])
         self.assertEqual(examples.renewed(["...", "b", "d"], printed), ["...", "b", "c"])
         self.assertIsNone(examples.renewed(["...", "nothing like it", "..."], printed))
@@ -126,16 +130,19 @@ class Commands(Documents):
         self.expect_one("    ./run info -x 3\n", "no option -x")
         self.expect_one("    LIMIT=3 headroom inform FILE\n", "no command 'inform'")
         self.expect_one("    headroom bench opps\n", "bench measures no 'opps'")
-        self.expect_one("    headroom info samples/gone.pickle FILE\n", "no file or folder samples/gone.pickle")
+        self.expect_one("    headroom info samples/gone.pickle FILE\n",
+                        "no file or folder samples/gone.pickle")
 
     def test_in_backticks_exist_too(self):
         self.expect_fine("Type `headroom info FILE --top N`, or `info -o x`, or `--top`.\n")
-        self.expect_one("Type `headroom\nlook`.\n", "docs/page.md:1: `headroom look`: there is no command")
+        self.expect_one("Type `headroom\nlook`.\n",
+                        "docs/page.md:1: `headroom look`: there is no command")
         self.expect_one("Type `info --many`.\n", "no option --many")
         self.expect_one("Type `--many 3`.\n", "no command has the option --many")
 
     def test_of_scripts_and_of_cmake_exist(self):
-        self.expect_fine("    ./test --lint -- -R Ledger\n    cmake --preset release && ninja -C build app\n")
+        self.expect_fine("    ./test --lint -- -R Ledger\n"
+                         "    cmake --preset release && ninja -C build app\n")
         self.expect_one("    ./test --fast\n", "./test has no option --fast")
         self.expect_one("    tools/gone.py\n", "tools/gone.py")
         self.expect_one("    cmake --preset debug\n", "no preset debug")
@@ -148,13 +155,14 @@ class References(Documents):
                          "[d](https://example.org/x), [e](#f)\n\n# F\n")
         self.expect_one("[a](gone.md)\n", "docs/page.md:1: the link leads nowhere: gone.md")
         self.expect_one("[a](other.md#why)\n", "no heading for #why in docs/other.md")
-        self.expect_one("Text.\n\n<img src=\"gone.svg\">\n", "docs/page.md:3: the link leads nowhere")
+        self.expect_one("Text.\n\n<img src=\"gone.svg\">\n",
+                        "docs/page.md:3: the link leads nowhere")
 
     def test_anchors_are_those_of_github(self):
         self.assertEqual(anchor_of("`tune`: which, and why?"), "tune-which-and-why")
 
     def test_files_and_folders_exist(self):
-        self.expect_fine("`headroom/memory/account.h`, `memory/account.h`, `account.h`, `other.md`, "
+        self.expect_fine("`headroom/memory/account.h`, `memory/account.h`, `account.h`, `other.md`,\n"
                          "`headroom/memory/`, `run.pickle`, `a/b`, `build/headroom`\n")
         self.expect_one("`headroom/memory/gone.h`\n", "no file or folder `headroom/memory/gone.h`")
         self.expect_one("`gone.h`\n", "no file or folder `gone.h`")
@@ -164,6 +172,13 @@ class References(Documents):
     def test_variables_are_read_somewhere(self):
         self.expect_fine("HEADROOM_LIMIT\n")
         self.expect_one("Set `HEADROOM_LIMITS=3`.\n", "nothing reads HEADROOM_LIMITS")
+
+    def test_variables_that_are_read_are_documented(self):
+        (self.root / "docs" / "guide").mkdir()
+        (self.root / "docs" / "guide" / "environment.md").write_text("`HEADROOM_LIMIT`\n")
+        self.expect_fine("")
+        (self.root / "docs" / "guide" / "environment.md").write_text("")
+        self.expect_one("", "HEADROOM_LIMIT is not in docs/guide/environment.md")
 
     def test_names_of_cpp_exist(self):
         self.expect_fine("`Account::Account()`, `std::gone`\n")
@@ -176,7 +191,8 @@ class References(Documents):
 
 class Snippets(Documents):
     def test_stand_in_a_file_that_is_compiled(self):
-        self.expect_fine("```cpp\n#include <headroom/memory/account.h>\nf(1, 2);  // as before\n```\n")
+        self.expect_fine("```cpp\n#include <headroom/memory/account.h>\n"
+                         "f(1, 2);  // as before\n```\n")
         self.expect_fine("```cpp\nf(1,\n  2);\n...\ng();\n```\n")
         self.expect_one("```cpp\nf(1, 3);\n```\n", "nothing compiles it")
         self.expect_one("```c\nf(1, 2);\n```\n", "nothing compiles it")
@@ -198,7 +214,7 @@ class Glossary(Documents):
                 "headroom/memory/types.cpp": "string_view to_string(Category c) {\n"
                                              '  return "optimizer_state";\n}\n',
                 "docs/format/doctor.schema.json": '{"x": [{"verdict": {"enum": ["leak"]}}]}\n',
-                "cli/view.cpp": 'report::Table table({{"over live", Align::kRight}, {"retries"}});\n'
+                "cli/view.cpp": 'Table table({{"over live", Align::kRight}, {"retries"}});\n'
                                 'print("the trim of {}");\n'}.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)

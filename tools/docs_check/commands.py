@@ -10,7 +10,8 @@ SHELLS = {"", "sh", "bash", "shell", "console", "text"}
 NOT_RUN = re.compile(r"^not run: \S")
 ASSIGNMENTS = re.compile(r"^(?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|\S*) )*")
 OURS = re.compile(r"^(?:headroom|\./run|build/headroom)(?= |$)")
-SCRIPT = re.compile(r"^(?:python3 )?(\./test|\.ci/run|(?:tools|bindings|tests|docs)/[\w./-]+\.(?:py|sh))\b")
+SCRIPT = re.compile(r"^(?:python3 )?"
+                    r"(\./test|\.ci/run|(?:tools|bindings|tests|docs)/[\w./-]+\.(?:py|sh))\b")
 PLACEHOLDER = re.compile(r"^[\[<]|\.\.\.|^[A-Z][A-Z_]*$|^[A-Z]+\.\w+$|=[A-Z]+$")
 
 # They measure, for minutes, and have tests of their own.

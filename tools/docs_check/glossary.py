@@ -1,4 +1,4 @@
-"""The words of the reports, taken from where they are written, each with an entry in the glossary."""
+"""The words of the reports, taken from the sources, each with an entry in the glossary."""
 
 import json
 import re
@@ -11,10 +11,10 @@ STRING = r'"((?:[^"\\]|\\.)*)"'
 
 # Words that anybody knows, and those that only join others.
 PLAIN = """
-a add after all allocation an and another as at before below beside by byte bytes call differ difference each
-error event file for format from has held holds in its last log ms no ns of on op or other out per pid plain process
-product python pytorch reads record recording returns run scale second share shared size takes the thread to us use
-used what when where with without wrong
+a add after all allocation an and another as at before below beside by byte call differ difference
+each error event file for format from has held holds in its last log ms no ns of on op or other out
+per pid plain process product python pytorch reads record recording returns run scale second share
+shared size takes the thread to us use used what when where with without wrong
 """.split()
 
 # Words of sentences, which no label has: where one is printed, it has an entry.
@@ -37,7 +37,7 @@ def words_of(text):
 
 
 def entries_of(text):
-    """The terms of the glossary, each as a tuple of words: what is bold, and what follows in brackets."""
+    """The terms of the glossary as tuples of words: bold ones, and those in brackets behind."""
     found = set()
     for match in re.finditer(r"\*\*([^*]+)\*\*(?: \(([^)]*)\))?", text):
         for part in re.split(r",", ",".join(filter(None, match.groups()))):
@@ -94,8 +94,8 @@ def labels_of(root, files):
             for label in [*constructor_strings(text), *re.findall(rf"\.title = {STRING}", text),
                           *re.findall(rf"BarPart\{{{STRING}", text)]:
                 yield name, re.sub(r"\{[^}]*\}", "", label)
-    printed = " ".join(re.findall(STRING, "\n".join(
-        text_of(name) for name in files if re.match(r"(cli|headroom/(report|memory))/.*\.cpp$", name))))
+    printers = [name for name in files if re.match(r"(cli|headroom/(report|memory))/.*\.cpp$", name)]
+    printed = " ".join(re.findall(STRING, "\n".join(text_of(name) for name in printers)))
     for term in TERMS:
         if term in printed:
             yield "cli", term

@@ -86,6 +86,6 @@ class Program:
 
 def is_the_same_everywhere(command):
     """It reads samples at most and writes nothing."""
-    words = command.split()
-    files = [word for word in words if re.search(r"\.(pickle|hrt|html|csv|json|txt|md|zst)\b", word)]
+    endings = re.compile(r"\.(pickle|hrt|html|csv|json|txt|md|zst)\b")
+    files = [word for word in command.split() if endings.search(word)]
     return all(word.startswith("samples/") for word in files) and ">" not in command

@@ -12,6 +12,8 @@ COMMENT_PATH = re.compile(r"(?<![\w./<\"-])((?:[\w-]+/)+[\w-]+\.(?:h|cpp|cu|cuh|
 CPP_NAME = re.compile(r"^~?[A-Za-z_]\w*(?:::~?[A-Za-z_]\w*)+(?:\(.*\))?$")
 WORD = re.compile(r"[A-Za-z_]\w*")
 
+ENVIRONMENT = "docs/guide/environment.md"
+
 # What a build makes, and what an installed copy has, by the file that makes it.
 BUILT = re.compile(r"^build/(?:headroom|lib\w+\.so|headroom_torch\.py|compile_commands\.json)$")
 EXAMPLE = re.compile(r"^build/examples/example_(\w+)$")
@@ -104,8 +106,8 @@ def complaints(names, page):
         if problem:
             yield f"{page.place(number)}: {problem}"
     for number, span in page.spans():
-        problems = code_problems(names, page, span) if " " in span else span_problems(names, page, span)
-        for problem in problems:
+        look = code_problems if " " in span else span_problems
+        for problem in look(names, page, span):
             yield f"{page.place(number)}: {problem}"
     for block in page.blocks:
         for at, line in enumerate(block.lines):
@@ -129,3 +131,15 @@ def comment_complaints(names):
                 path = match.group(1)
                 if "NAME" not in path and not names.has_path(path, os.path.dirname(name)):
                     yield f"{name}:{number + 1}: a comment names {path}, which is not there"
+
+
+def variable_complaints(names):
+    """Variables that the program reads, and the page about them does not have."""
+    if ENVIRONMENT not in names.files:
+        return
+    known = set(VARIABLE.findall((names.root / ENVIRONMENT).read_text(encoding="utf-8")))
+    for name in sorted(names.files):
+        if re.match(r"(headroom|cli|bindings)/.*\.(cpp|h|py)$", name):
+            text = (names.root / name).read_text(encoding="utf-8", errors="replace")
+            for variable in sorted(set(re.findall(r'"(HEADROOM_[A-Z_]+)"', text)) - known):
+                yield f"{name}: {variable} is not in {ENVIRONMENT}"

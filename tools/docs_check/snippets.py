@@ -57,7 +57,8 @@ class Snippets:
             if not absent:
                 return ""
             if len(wanted) - len(absent) > best:
-                best, missing = len(wanted) - len(absent), f"; {name} comes nearest and lacks {absent[0][:60]}"
+                best = len(wanted) - len(absent)
+                missing = f"; {name} comes nearest and lacks {absent[0][:60]}"
         return "no file of examples/ or tests/ has this code, so nothing compiles it" + missing
 
 
