@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/replay/cards.h"
 
 #include "cli/commands.h"
 #include "cli/output_file.h"
@@ -22,13 +23,25 @@ struct PlanWords {
   bool force = false;
 };
 
+// The card that the limit is the size of.
+std::string limiting_card(const PlanWords& typed, const train::PlanOptions& options) {
+  for (const TypedCard& card : named_cards(typed.step)) {
+    if (card.size_bytes == options.limit_bytes && replay::find_card(card.name)) return card.name;
+  }
+  return {};
+}
+
 void write_page(const PlanWords& typed,
                 const train::Plan& plan,
                 const train::PlanOptions& options,
                 const Context& context) {
-  check_output_file(typed.output, typed.force);
-  const std::string page =
-      plan_page(plan, options, [&](std::string_view line) { context.progress(line); });
+  StepWords other = typed.step;  // the page has a control for the limit
+  other.limit.clear();
+  other.cards.clear();
+  const std::string page = plan_page(
+      plan,
+      {.plan = options, .card = limiting_card(typed, options), .other = other_options(other)},
+      [&](std::string_view line) { context.progress(line); });
   context.progress("");
   write_output_file(typed.output, page, typed.force);
 }
@@ -53,6 +66,7 @@ std::vector<CardPlan> plan_cards(const PlanWords& typed,
 }
 
 ExitCode run_plan(const PlanWords& typed, const Context& context) {
+  if (!typed.output.empty()) check_output_file(typed.output, typed.force);
   train::StepConfig config = step_config(typed.step);
   const train::PlanOptions options = plan_options(typed.step);
   if (typed.fits && !options.limit_bytes) {
@@ -110,7 +124,7 @@ Command plan_command() {
               "plan gpt2 --batch 16  the peak, when it is, and what for\n"
               "plan gpt2 --fit --card rtx4090,h200  the largest batch for each card\n"
               "plan resnet50 --checkpoint sqrt --amp bf16  with what saves memory\n"
-              "plan deepnet -o plan.html  a page with sliders for depth and batch",
+              "plan deepnet -o plan.html  a page with the step as a curve, and controls",
           .add = add_plan};
 }
 

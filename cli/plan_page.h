@@ -9,10 +9,15 @@
 
 namespace headroom::cli {
 
-// Plans the model over a grid of depths and batches around `plan`'s, for every precision, optimiser
-// and checkpoint mode, and writes them into a page with sliders.
+struct PlanPageOptions {
+  train::PlanOptions plan{};
+  std::string card{};   // that the limit is the size of; empty where it is not a card's
+  std::string other{};  // options that no control of the page changes, as typed: " --seed 1"
+};
+
+// Plans every step of a PlanGrid around `plan`, and writes them into a page with controls.
 [[nodiscard]] std::string plan_page(const train::Plan& plan,
-                                    const train::PlanOptions& options,
+                                    const PlanPageOptions& options,
                                     const Progress& progress);
 
 }  // namespace headroom::cli

@@ -1,7 +1,7 @@
-// `headroom plan` and `headroom train` from outside: text, JSON, the page, and what is refused.
+// `headroom plan` and `headroom train` from outside: text, JSON and what is refused;
+// plan_page_test.cpp has the page.
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 using headroom::testing::ProcessResult;
 using headroom::testing::schema_mismatches;
@@ -82,62 +81,6 @@ TEST(PlanCommand, DrawsWhatItKnows) {
                            "Next: "}) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
-}
-
-TEST(PlanCommand, WritesAPageThatAsksNobodyForAnything) {
-  const fs::path path = fs::path(::testing::TempDir()) / "headroom-plan-test.html";
-  fs::remove(path);
-  const std::vector<std::string> arguments{
-      "plan", "mlp", "--depth", "2", "--batch", "8", "-o", path.string()};
-  EXPECT_EQ(headroom_with(arguments).exit_code, 0);
-  std::stringstream page;
-  page << std::ifstream(path).rdbuf();
-  EXPECT_THAT(page.str(), HasSubstr("<title>headroom plan: mlp</title>"));
-  EXPECT_THAT(page.str(), Not(HasSubstr("@DATA@")));
-  EXPECT_THAT(page.str(), Not(HasSubstr("src=")));
-  EXPECT_THAT(page.str(), Not(HasSubstr("https://")));
-  EXPECT_LT(page.str().size(), 2U << 20U);
-  EXPECT_THAT(headroom_with(arguments).err, HasSubstr("exists; --force overwrites it"));
-  fs::remove(path);
-}
-
-std::string between(const std::string& text, const std::string& begin, const std::string& end) {
-  const std::size_t at = text.find(begin);
-  if (at == std::string::npos) return {};
-  return text.substr(at + begin.size(), text.find(end, at + begin.size()) - at - begin.size());
-}
-
-TEST(PlanPage, FollowsItsSlidersInChromiumWithoutANetwork) {
-  const std::string browser = "/usr/bin/chromium";
-  if (!fs::exists(browser)) GTEST_SKIP() << "there is no " << browser << " to open the page with";
-  const fs::path path = fs::path(::testing::TempDir()) / "headroom-plan-page-test.html";
-  fs::remove(path);
-  ASSERT_EQ(headroom_with({"plan", "deepnet", "--depth", "4", "-o", path.string()}).exit_code, 0);
-  const auto opened_at = [&](const std::string& hash) {
-    return headroom::testing::run_process(
-               {.program = browser,
-                .arguments = {"--headless",
-                              "--no-sandbox",
-                              "--disable-gpu",
-                              "--user-data-dir=" + path.string() + ".profile",
-                              "--dump-dom",
-                              "file://" + path.string() + hash}})
-        .out;
-  };
-  const std::string start = opened_at("");
-  const std::string moved = opened_at("#batch=6&checkpoint=2&limit=1");
-  const std::string peak = R"(<b id="peak">)";
-  const std::string curve = R"(<path d=")";
-  EXPECT_THAT(between(start, peak, "<"), HasSubstr("iB"));
-  EXPECT_NE(between(start, peak, "<"), between(moved, peak, "<"));
-  EXPECT_NE(between(start, curve, "\""), between(moved, curve, "\""));
-  EXPECT_EQ(between(start, R"(<b id="batch-value">)", "<"), "128");
-  EXPECT_EQ(between(moved, R"(<b id="batch-value">)", "<"), "1024");
-  EXPECT_EQ(between(moved, R"(<b id="verdict" class="good">)", "<"), "fits");
-  for (const std::string& page : {start, moved})
-    EXPECT_THAT(page, HasSubstr("data-requests=\"0\""));
-  fs::remove(path);
-  fs::remove_all(path.string() + ".profile");
 }
 
 TEST(TrainCommand, MeasuresWhatWasPlannedAndLearns) {
