@@ -4,6 +4,7 @@
 # A package, or package:command where any provider of the command will do.
 build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libdw-dev libopenblas-dev)
 test_packages=(libgtest-dev libgmock-dev python3:python3 zstd:zstd)
+page_packages=(chromium:chromium)  # for pages, opened in a browser; it brings a font
 lint_packages=(clang-format:clang-format clang-tidy:clang-tidy python3:python3)
 
 launcher=()  # put before whatever runs our binaries
