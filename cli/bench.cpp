@@ -133,7 +133,7 @@ ExitCode run_replay(const BenchQuestion& question, const Context& context) {
 }
 
 ExitCode run(const BenchQuestion& question, const Context& context) {
-  const auto progress = [&](std::string_view line) { context.progress(line); };
+  const auto progress = [&](std::string_view line) { context.stage(line); };
   if (question.what == "replay") return run_replay(question, context);
   if (question.what == "trace") return run_trace(question, context, progress);
   if (!question.recordings.empty()) {

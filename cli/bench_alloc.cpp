@@ -356,7 +356,8 @@ std::vector<AllocCase> run_workload(const Workload& workload,
                                     const Progress& progress) {
   std::vector<Case> cases;
   for (const int threads : options.threads) {
-    progress(fmt::format("measuring {}, {} threads", workload.name, threads));
+    const char* unit = threads == 1 ? "thread" : "threads";
+    progress(fmt::format("measuring {}, {} {}", workload.name, threads, unit));
     cases.emplace_back(workload, threads, options, contenders);
     // How much is reserved for churn depends on what was there before: one after the other.
     if (workload.is_churn()) measure_rounds(std::span(cases).last(1), options.rounds);

@@ -89,13 +89,13 @@ ReplayBenchCase bench_one(const std::string& path, int rounds, const Context& co
                       .events = program.events,
                       .allocs = program.allocs,
                       .peak_live = program.peak_live};
-  context.progress("measuring " + out.recording);
+  context.stage("measuring " + out.recording);
   measure_speed(program, rounds, out);
   for (const char* name : kPolicies) {
-    context.progress(fmt::format("measuring {}: {}", out.recording, name));
+    context.stage(fmt::format("measuring {}: {}", out.recording, name));
     out.rows.push_back(measure_policy(program, replay::parse_policy(name).value()));
   }
-  context.progress("");
+  context.stage("");
   return out;
 }
 

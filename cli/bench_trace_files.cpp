@@ -19,12 +19,14 @@
 #include "headroom/trace/hrt_reader.h"
 #include "headroom/trace/hrt_writer.h"
 
+#include "cli/samples.h"
+
 namespace headroom::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSample = "samples/gpt2_varlen.pickle.zst";
+constexpr const char* kSample = "gpt2_varlen.pickle.zst";
 
 // A folder that goes when it is done with.
 class ScratchFolder {
@@ -71,11 +73,18 @@ double time_ms(const std::function<void()>& work) {
       .count();
 }
 
+// As one word of a shell command, whatever is in it.
+std::string shell_word(const std::string& text) {
+  std::string out = "'";
+  for (const char letter : text) out += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return out + "'";
+}
+
 // What pickle.load takes in a Python of its own, without the start of Python; nothing where there
 // is no Python.
 std::optional<double> python_load_ms(const std::string& path) {
-  const std::string command = "HEADROOM_BENCH_FILE='" + path +
-                              "' python3 -c 'import os, pickle, time\n"
+  const std::string command = "HEADROOM_BENCH_FILE=" + shell_word(path) +
+                              " python3 -c 'import os, pickle, time\n"
                               "with open(os.environ[\"HEADROOM_BENCH_FILE\"], \"rb\") as f:\n"
                               "    start = time.perf_counter()\n"
                               "    pickle.load(f)\n"
@@ -137,10 +146,9 @@ void measure(std::vector<Way>& ways,
 }  // namespace
 
 void bench_files(const TraceBenchOptions& options, const Progress& progress, TraceBench& bench) {
-  bench.file = options.file.empty() ? kSample : options.file;
-  if (options.file.empty() && !fs::exists(kSample)) {
-    bench.file.clear();
-    bench.notes.push_back(std::string(kSample) +
+  bench.file = options.file.empty() ? find_sample(kSample).value_or("") : options.file;
+  if (bench.file.empty()) {
+    bench.notes.push_back(std::string("the sample ") + kSample +
                           " is not here, so no file was read; --file names another snapshot");
     return;
   }

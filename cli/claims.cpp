@@ -77,13 +77,13 @@ const nlohmann::json& pytorch_claims() {
 
 std::vector<Claim> measure_claims(const Context& context) {
   std::vector<Claim> out;
-  context.progress("measuring the allocator's claims ...");
+  context.stage("measuring the allocator's claims ...");
   add_allocator_claims(out, context);
-  context.progress("measuring the claims about training ...");
+  context.stage("measuring the claims about training ...");
   add_training_claims(out);
-  context.progress("measuring the claims about models ...");
+  context.stage("measuring the claims about models ...");
   add_model_claims(out);
-  context.progress("");
+  context.stage("");
   return out;
 }
 

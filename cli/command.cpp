@@ -32,6 +32,14 @@ void Context::progress(std::string_view line) const {
   std::fflush(stderr);
 }
 
+void Context::stage(std::string_view line) const {
+  if (err.is_terminal) {
+    progress(line);
+  } else if (!line.empty()) {
+    say(line);
+  }
+}
+
 std::string Context::next(std::string_view arguments, std::string_view why) const {
   const std::string command = fmt::format("{} {}", called_as, arguments);
   std::string line = report::styled("Next: ", report::Tone::kFaint, out) +

@@ -50,6 +50,8 @@ struct Context {
   void say(std::string_view line) const;
   // Shows what takes long, where somebody is watching; an empty line takes it away.
   void progress(std::string_view line) const;
+  // The same for what takes minutes: a log gets it too, as a line of its own.
+  void stage(std::string_view line) const;
   // The last line of a report: the next command worth typing, and why.
   [[nodiscard]] std::string next(std::string_view arguments, std::string_view why) const;
 };

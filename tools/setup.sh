@@ -1,10 +1,14 @@
 # Sourced by ./run and ./test: gets what is missing from Debian's packages, configures, builds.
 # Does nothing, quickly, when all is there. Everything it says goes to stderr.
 
-# A package, or package:command where any provider of the command will do.
-build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libdw-dev libopenblas-dev)
+# A package:command, where any provider of the command will do; a package, or package@header, by
+# which it is looked for where there is no dpkg.
+build_packages=(g++:c++ cmake:cmake ninja-build:ninja libfmt-dev@fmt/format.h libcli11-dev@CLI/CLI.hpp
+  nlohmann-json3-dev@nlohmann/json.hpp libzstd-dev@zstd.h libdw-dev@elfutils/libdwfl.h
+  libopenblas-dev@cblas.h)
 test_packages=(libgtest-dev libgmock-dev python3:python3 zstd:zstd)
 page_packages=(chromium:chromium)  # for pages, opened in a browser; it brings a font
+package_packages=(dpkg-dev:dpkg-shlibdeps file:file)
 lint_packages=(clang-format:clang-format clang-tidy:clang-tidy python3:python3)
 
 launcher=()  # put before whatever runs our binaries
@@ -12,18 +16,23 @@ launcher=()  # put before whatever runs our binaries
 say() { printf 'headroom: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-# missing_packages PACKAGE[:COMMAND]...: prints those that are not installed.
+# missing_packages ENTRY...: prints the packages that are not installed.
 missing_packages() {
-  local entry names=()
+  local entry names=() lacks_tool=
   for entry in "$@"; do
     if [[ $entry != *:* ]]; then
-      names+=("$entry")
+      names+=("${entry%@*}")
     elif ! command -v "${entry#*:}" >/dev/null; then
       printf '%s\n' "${entry%%:*}"
+      lacks_tool=yes
     fi
   done
-  # On another system CMake looks for the libraries, and names the one it does not find.
-  if ((${#names[@]} == 0)) || ! command -v dpkg-query >/dev/null; then return; fi
+  if ! command -v dpkg-query >/dev/null; then
+    # By themselves these stop nothing: CMake may find what the compiler does not.
+    [[ ! $lacks_tool ]] || unseen_libraries "$@"
+    return
+  fi
+  ((${#names[@]})) || return 0
   dpkg-query --show --showformat '${db:Status-Status} ${Package}\n' "${names[@]}" 2>/dev/null |
     awk -v wanted="${names[*]}" '
       $1 == "installed" { have[$2] = 1 }
@@ -33,7 +42,22 @@ missing_packages() {
       }'
 }
 
-# ensure_packages PURPOSE PACKAGE[:COMMAND]...: installs what is missing, as root or with sudo.
+# unseen_libraries ENTRY...: prints the packages whose header the compiler does not find; all of them
+# where there is no compiler.
+unseen_libraries() {
+  local entry
+  for entry in "$@"; do
+    [[ $entry == *@* ]] || continue
+    if command -v c++ >/dev/null; then
+      printf '#if !__has_include(<%s>)\n%s\n#endif\n' "${entry#*@}" "${entry%@*}" |
+        c++ -E -P -x c++ -I/usr/include/openblas - 2>/dev/null  # where Fedora keeps OpenBLAS's
+    else
+      printf '%s\n' "${entry%@*}"
+    fi
+  done
+}
+
+# ensure_packages PURPOSE ENTRY...: installs what is missing, as root or with sudo.
 ensure_packages() {
   local purpose=$1 missing as_root=()
   shift
@@ -77,8 +101,27 @@ configure() {
     has_cached "$dir" "$@"; then
     return
   fi
+  check_cmake
   (cd "$root" && cmake --preset "$preset" "${options[@]}" "${@/#/-D}") >&2 ||
-    die "CMake could not configure $dir (see above)"
+    die "CMake could not configure $dir (see above)$(name_unseen)"
+}
+
+# Older ones cannot read the presets, and do not say so.
+check_cmake() {
+  local version
+  version=$(cmake --version | awk 'NR == 1 { print $3 }')
+  awk -v version="$version" 'BEGIN {
+    split(version, part, ".")
+    exit !(part[1] > 3 || (part[1] == 3 && part[2] >= 25))
+  }' || die "needs CMake 3.25 or newer, as Debian 12 and Ubuntu 24.04 have; this is $version"
+}
+
+# Where no package manager of ours says it, the end of the message has every library there is not.
+name_unseen() {
+  local unseen
+  command -v dpkg-query >/dev/null && return
+  mapfile -t unseen < <(unseen_libraries "${build_packages[@]}")
+  ((${#unseen[@]} == 0)) || printf '; the compiler does not find what Debian calls %s' "${unseen[*]}"
 }
 
 # build DIR [TARGET...]: shows progress when there is something to do, and is silent otherwise.

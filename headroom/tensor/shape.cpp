@@ -31,10 +31,9 @@ void Dims::push_back(std::int64_t value) { insert(size_, value); }
 
 void Dims::insert(int at, std::int64_t value) {
   if (size_ == kMaxDims) refuse_dims(kMaxDims + 1);
-  const auto from = values_.begin() + at;
-  std::copy_backward(from, values_.begin() + size_, values_.begin() + size_ + 1);
-  *from = value;
-  ++size_;
+  // One by one: for std::copy_backward g++ 14 warns of sizes that cannot be.
+  for (int i = size_++; i > at; --i) (*this)[i] = (*this)[i - 1];
+  (*this)[at] = value;
 }
 
 void Dims::erase(int at) noexcept {

@@ -441,6 +441,30 @@ TEST(CliBench, AFilterThatNoCaseHasSaysWhichThereAre) {
   EXPECT_THAT(done.err, HasSubstr("no case has 'chrun' in its name; there are hot "));
 }
 
+// #23: a log has a line for each case while it is measured; a terminal has one that is drawn again.
+TEST(CliBench, TellsALogWhatItMeasures) {
+  const ProcessResult done = run_bench(
+      {"bench", "alloc", "--threads", "1,2", "--rounds", "1", "--turn-ms", "5", "--filter", "512"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.err,
+            "headroom: measuring hot 512B, 1 thread\n"
+            "headroom: measuring hot 512B, 2 threads\n");
+  const ProcessResult replay =
+      run_bench({"bench", "replay", HEADROOM_SAMPLES "/leak_loss.pickle.zst", "--rounds", "1"});
+  ASSERT_EQ(replay.exit_code, 0) << replay.err;
+  EXPECT_THAT(replay.err, HasSubstr("headroom: measuring leak_loss: cudaMallocAsync\n"));
+}
+
+TEST(CliBench, DrawsItsProgressOnATerminal) {
+  if (!headroom::testing::has_terminals()) GTEST_SKIP() << "no terminal to be had here";
+  const ProcessResult done = run_process(
+      {.program = HEADROOM_BINARY,
+       .arguments = {"bench", "alloc", "--threads=1", "--rounds=1", "--turn-ms=5", "--filter=512"},
+       .err_is_terminal = true});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.err, "\rmeasuring hot 512B, 1 thread\x1b[K\r\x1b[K");
+}
+
 // What is measured of `kind` when `filter` is asked for.
 nlohmann::json measured_ops(const std::string& filter, const char* kind) {
   const ProcessResult done =

@@ -1,7 +1,9 @@
 // `headroom bench trace`: what it measures, and what it prints.
 #include "cli/bench_trace.h"
 
+#include <filesystem>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 #include "headroom/base/error.h"
 
 #include "cli/bench_views.h"
+#include "tests/support/process.h"
 
 namespace headroom::cli {
 namespace {
@@ -39,6 +42,22 @@ TEST(BenchTrace, MeasuresEveryRecorderBesideNone) {
   ASSERT_GE(bench.files.size(), 5U);
   EXPECT_EQ(bench.files[0].name, "read pickle");
   EXPECT_EQ(bench.files[2].name, "read .hrt");
+}
+
+// From any folder, and with a folder for temporary files that a shell would misread.
+TEST(BenchTrace, ReadsTheSampleUnlessAFileIsNamed) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) /
+                                       ("headroom's $(false) " + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto done =
+      headroom::testing::run_process({.program = HEADROOM_BINARY,
+                                      .arguments = {"bench", "trace", "--rounds=1", "--json"},
+                                      .environment = {{"TMPDIR", folder.string()}}});
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_THAT(json["file"].get<std::string>(), ::testing::EndsWith("/gpt2_varlen.pickle.zst"));
+  EXPECT_TRUE(json["files"].at(0)["ratio"].is_object()) << done.out;
 }
 
 TEST(BenchTrace, RefusesWhatPythonCannotRead) {

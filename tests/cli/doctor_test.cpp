@@ -64,8 +64,10 @@ void expect_adds_up(const nlohmann::json& account) {
   EXPECT_EQ(sum, account["total_bytes"].get<std::uint64_t>());
 }
 
+// `headroom ARGUMENTS` by a shell, where "$1" is the folder of the samples.
 ProcessResult headroom(const std::string& arguments) {
-  return run_process({.program = "/bin/sh", .arguments = {"-c", HEADROOM_BINARY " " + arguments}});
+  return run_process({.program = "/bin/sh",
+                      .arguments = {"-c", "\"$0\" " + arguments, HEADROOM_BINARY, kSamples}});
 }
 
 TEST(DoctorCommand, FindsTheLeakOfTheSample) {
@@ -231,7 +233,7 @@ TEST(DoctorCommand, ReadsALogByItsName) {
 }
 
 TEST(DoctorCommand, KeepsBoundsForContinuousIntegration) {
-  const std::string leak = std::string(kSamples) + "leak_loss.pickle.zst";
+  const std::string leak = "\"$1\"leak_loss.pickle.zst";
   EXPECT_EQ(headroom("doctor " + leak).exit_code, 3);
   EXPECT_EQ(headroom("doctor --max-growth 9437183 " + leak).exit_code, 3);
   EXPECT_EQ(headroom("doctor --max-growth 9MiB " + leak).exit_code, 0);

@@ -43,11 +43,13 @@ class CommandFiles : public ::testing::Test {
   // `headroom ARGUMENTS` in that folder, after `before` ("ulimit -f 1;").
   [[nodiscard]] ProcessResult headroom(const std::string& arguments,
                                        const std::string& before = "") const {
-    return headroom::testing::run_process({.program = "/bin/sh",
-                                           .arguments = {"-c",
-                                                         "cd " + folder_.string() + "; " + before +
-                                                             " " HEADROOM_BINARY " " + arguments},
-                                           .environment = {{"HEADROOM_CALLED_AS", "headroom"}}});
+    return headroom::testing::run_process(
+        {.program = "/bin/sh",
+         .arguments = {"-c",
+                       "cd \"$1\"; " + before + " \"$0\" " + arguments,
+                       HEADROOM_BINARY,
+                       folder_.string()},
+         .environment = {{"HEADROOM_CALLED_AS", "headroom"}}});
   }
   void put(const std::string& name, const std::string& text) const {
     std::ofstream(path(name), std::ios::binary) << text;
