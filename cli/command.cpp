@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "headroom/memory/account.h"
 #include "headroom/report/text.h"
 
 namespace headroom::cli {
@@ -30,6 +31,13 @@ void Context::progress(std::string_view line) const {
   const std::string text = fmt::format("\r{}\x1b[K", shown);
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
+}
+
+std::string Context::words() const {
+  return report::styled(memory::kWordsLine.substr(0, memory::kWordsLine.size() - 1),
+                        report::Tone::kFaint,
+                        out) +
+         "\n";
 }
 
 std::string Context::next(std::string_view arguments, std::string_view why) const {

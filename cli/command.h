@@ -50,6 +50,8 @@ struct Context {
   void say(std::string_view line) const;
   // Shows what takes long, where somebody is watching; an empty line takes it away.
   void progress(std::string_view line) const;
+  // The line before it: where the words of the report are explained.
+  [[nodiscard]] std::string words() const;
   // The last line of a report: the next command worth typing, and why.
   [[nodiscard]] std::string next(std::string_view arguments, std::string_view why) const;
 };

@@ -174,7 +174,8 @@ Json page_data(const train::Plan& plan,
   data["checkpoints"] = Json::array();
   for (const auto mode : kModes) data["checkpoints"].push_back(to_string(mode));
   data["categories"] = Json::array();
-  for (const auto category : kShown) data["categories"].push_back(category_name(category));
+  for (const auto category : kShown)
+    data["categories"].push_back(std::string(plain_name(category)));
   data["limit"] = options.limit_bytes.value_or(0);
   const std::string state = plan.config.optimizer == "adamw" ? "adam" : plan.config.optimizer;
   const auto* const known = std::ranges::find(kStates, state);
