@@ -138,7 +138,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
   if (question.what == "trace") return run_trace(question, context, progress);
   if (!question.recordings.empty()) {
     throw UsageError(
-        fmt::format("bench {} reads no recordings; did you mean bench replay?", question.what));
+        fmt::format("bench {} takes no recordings; did you mean bench replay?", question.what));
   }
   if (question.what == "claims") return run_claims(question, context);
   if (question.what == "device") return run_device(question, context, progress);
@@ -149,24 +149,38 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
 
 RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("what",
+  app.add_option("WHAT",
                  question->what,
-                 "What to measure: alloc, claims, device, ops, replay, trace or train")
+                 "what to measure: alloc (default), claims, device, ops, replay, trace or train")
+      ->type_name("WHAT")
       ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace", "train"}));
-  app.add_option("recordings", question->recordings, "replay, trace: these; else the samples")
-      ->type_name("FILE");
-  app.add_option("--device", question->device, "Where: meta, cpu or cuda:N")->type_name("DEVICE");
-  app.add_option("--rounds", question->rounds, "Rounds to take the median of")
+  app.add_option("RECORDING",
+                 question->recordings,
+                 "replay, trace: recordings to measure with (default: the samples)")
+      ->type_name("RECORDING");
+  app.add_option("--device", question->device, "alloc, device: meta, cpu or cuda:N")
+      ->type_name("DEVICE");
+  app.add_option("--rounds", question->rounds, "rounds, of which the median counts")
+      ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--threads", question->alloc.threads, "alloc: how many threads, one case each")
+  app.add_option("--threads", question->alloc.threads, "alloc: numbers of threads, such as 1,16")
+      ->type_name("N,...")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
-  app.add_option("--pairs", question->alloc.pairs, "alloc: most pairs a thread and turn")
+  app.add_option("--pairs",
+                 question->alloc.pairs,
+                 "alloc: the most allocate-free pairs per thread and turn")
+      ->type_name("N")
       ->check(CLI::Range(1, 100'000'000));
-  app.add_option(
-         "--turn-ms", question->alloc.turn_ms, "alloc: what a turn may take; a round has three")
+  app.add_option("--turn-ms",
+                 question->alloc.turn_ms,
+                 "alloc: the most milliseconds per turn; a round has three")
+      ->type_name("MS")
       ->check(CLI::Range(1, 600'000));
-  app.add_option("--load-ms", question->calls.load_ms, "device: work beside each call; 0 for none")
+  app.add_option("--load-ms",
+                 question->calls.load_ms,
+                 "device: milliseconds of work beside each call; 0 for none")
+      ->type_name("MS")
       ->check(CLI::Range(0, 10'000));
   app.add_option_function<std::string>(
          "--size",
@@ -180,16 +194,14 @@ RunFunction add_bench(CLI::App& app) {
            }
            question->ops.size_bytes = *bytes;
          },
-         "ops: bytes of an operand, well above the cache (64MiB)")
+         "ops: bytes of an operand, well above the cache (default 64MiB)")
       ->type_name("SIZE");
-  app.add_option("--filter",
-                 question->filter,
-                 "alloc: only cases with this in their name; ops: in \"group: name\"")
+  app.add_option("--filter", question->filter, "alloc, ops: only cases with TEXT in their name")
       ->type_name("TEXT");
-  app.add_option("-o,--output", question->output, "claims: where to write the page")
+  app.add_option("-o,--output", question->output, "claims: the page to write")->type_name("FILE");
+  app.add_flag("-f,--force", question->force, "claims: overwrite FILE if it exists");
+  app.add_option("--file", question->trace.file, "trace: a PyTorch snapshot to read")
       ->type_name("FILE");
-  app.add_flag("-f,--force", question->force, "claims: overwrite it where it exists");
-  app.add_option("--file", question->trace.file, "trace: a snapshot to read")->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };
 }
 
@@ -198,17 +210,17 @@ RunFunction add_bench(CLI::App& app) {
 Command bench_command() {
   return {.name = "bench",
           .group = "Measure",
-          .summary = "measure side by side, in one run",
+          .summary = "measure allocators, devices, ops, replay, recording and training",
           .examples =
               "bench alloc  our allocators beside malloc and mimalloc\n"
               "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
-              "bench alloc --threads 1 --json  one thread, for a script\n"
+              "bench alloc --threads 1 --json  one thread, for programs\n"
               "bench alloc --filter hot --threads 1,16  only these cases\n"
-              "bench claims  what is said about GPU memory, measured, as docs/guide/claims.md\n"
-              "bench device  what each call of the device costs, idle and busy\n"
+              "bench claims  claims about GPU memory, measured, as docs/guide/claims.md\n"
+              "bench device  the cost of each device call, idle and busy\n"
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
-              "bench replay  the sample recordings, under each policy\n"
-              "bench trace  what recording costs, and reading beside Python's pickle\n"
+              "bench replay  the speed of replay, and each policy on the samples\n"
+              "bench trace  the cost of recording, and reading beside Python's pickle\n"
               "bench train  training steps beside their matrix products alone",
           .add = add_bench};
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/report/table.h"
+#include "headroom/report/text.h"
 
 #include "cli/bench_views.h"
 #include "cli/json_values.h"
@@ -54,19 +55,23 @@ std::string alloc_bench_json(const AllocBench& bench) {
 }
 
 std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
-  std::string text = fmt::format(
-      "Nanoseconds for a pair of allocate and free on {}, all threads together:\n"
-      "median (lowest to highest) of the rounds, each the quickest of three turns.\n"
-      "Ratios, round by round, are over {}.\n"
-      "Scaling is pairs a second over one thread's, reserved the most taken from the\n"
-      "device over the most that was live.\n",
-      bench.device,
-      bench.baseline);
+  std::string text = report::wrapped(
+      fmt::format(
+          "Nanoseconds for one allocate and one free (a pair) on {}, all threads together: the "
+          "median "
+          "of the rounds, and the lowest to the highest; a round is the quickest of three turns. "
+          "Ratio: the time divided by that of {}. Scaling: pairs per second, divided by those of "
+          "one "
+          "thread. Reserved: the most taken from the device, divided by the most that was live.",
+          bench.device,
+          bench.baseline),
+      0,
+      context.out.width);
   for (const AllocCase& entry : bench.cases) {
     report::Table table(
         {{.title = fmt::format(
               "{}, {} thread{}", entry.name, entry.threads, entry.threads == 1 ? "" : "s")},
-         {.title = "ns a pair", .align = report::Align::kRight},
+         {.title = "ns per pair", .align = report::Align::kRight},
          {.title = "spread", .align = report::Align::kRight},
          {.title = "ratio", .align = report::Align::kRight},
          {.title = has_reserved(entry) ? "reserved" : "", .align = report::Align::kRight},
@@ -84,9 +89,9 @@ std::string draw_alloc_bench(const AllocBench& bench, const Context& context) {
   for (const std::string& note : bench.notes) text += "\n" + note + "\n";
   const bool is_meta = bench.device.starts_with("meta");
   return text + "\n" +
-         (is_meta ? context.next("bench alloc --json", "the same for a script")
+         (is_meta ? context.next("bench alloc --json", "the same for programs")
                   : context.next(fmt::format("bench device --device {}", bench.device),
-                                 "what each call of the driver costs"));
+                                 "the cost of each driver call"));
 }
 
 }  // namespace headroom::cli

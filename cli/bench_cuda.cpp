@@ -96,7 +96,7 @@ class Plugin final : public Subject {
     if (library == nullptr) throw Error(dlerror());
     using Entry = const HeadroomAllocatorPlugin* (*)();
     const auto entry = reinterpret_cast<Entry>(dlsym(library, HEADROOM_ALLOCATOR_PLUGIN_SYMBOL));
-    if (entry == nullptr) throw Error(fmt::format("{} is no allocator plug-in", path));
+    if (entry == nullptr) throw Error(fmt::format("{} is not an allocator plug-in", path));
     plugin_ = entry();
     if (plugin_->version != HEADROOM_ALLOCATOR_PLUGIN_VERSION) {
       throw Error(fmt::format("{} is of another version of headroom; build it again", path));
@@ -167,7 +167,7 @@ void add_cuda_contenders(Contenders& contenders, int index) {
     }
   }
   contenders.notes.push_back(
-      fmt::format("{}; ratios are over {}", why, contenders.subjects.back()->name()));
+      fmt::format("{}; ratios are to {}", why, contenders.subjects.back()->name()));
 }
 
 }  // namespace headroom::cli

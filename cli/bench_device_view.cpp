@@ -49,14 +49,14 @@ std::string device_bench_json(const DeviceBench& bench) {
 
 std::string draw_device_bench(const DeviceBench& bench, const Context& context) {
   std::string text = fmt::format(
-      "{}, {}\nMicroseconds for each call: the median of the rounds, and lowest to highest.\n",
+      "{}, {}\nMicroseconds per call: the median of the rounds, and the lowest to the highest.\n",
       bench.device,
       bench.name);
   text +=
       bench.load_ms > 0
-          ? fmt::format("Busy: beside {:.0f} ms of fills on another stream; 'waits' is for them.\n",
+          ? fmt::format("Busy: during {:.0f} ms of fills on another stream; 'waits': for them.\n",
                         bench.load_ms)
-          : "It is done before a call returns, so it is never busy.\n";
+          : "Calls are done when they return, so there is no busy column.\n";
   text += "\n";
   report::Table table(
       {{.title = "call"},
@@ -76,7 +76,7 @@ std::string draw_device_bench(const DeviceBench& bench, const Context& context) 
   for (const std::string& note : bench.notes) text += "\n" + note + "\n";
   return text + "\n" +
          context.next(fmt::format("bench alloc --device {}", bench.device),
-                      "what an allocator makes of it");
+                      "allocators on this device");
 }
 
 }  // namespace headroom::cli

@@ -3,6 +3,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/report/table.h"
+#include "headroom/report/text.h"
 
 #include "cli/bench_views.h"
 #include "cli/json_values.h"
@@ -21,9 +22,9 @@ std::string draw_costs(const std::string& title,
                        {.title = "us", .align = Align::kRight},
                        {.title = "plain us", .align = Align::kRight},
                        {.title = unit, .align = Align::kRight},
-                       {.title = "of plain", .align = Align::kRight},
+                       {.title = "speed", .align = Align::kRight},
                        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},
-                       {.title = "wanted", .align = Align::kRight}});
+                       {.title = "goal", .align = Align::kRight}});
   for (const OpCost& cost : costs) {
     table.add_row({cost.name,
                    fmt::format("{:.1f}", cost.ours_us.median),
@@ -39,9 +40,9 @@ std::string draw_costs(const std::string& title,
 std::string draw_dispatch(const OpsBench& bench, const Context& context) {
   if (bench.dispatch.empty()) return {};
   report::Table table({{.title = "on 2 x 2"},
-                       {.title = "ns an op", .align = Align::kRight},
+                       {.title = "ns per op", .align = Align::kRight},
                        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},
-                       {.title = "may", .align = Align::kRight}});
+                       {.title = "goal", .align = Align::kRight}});
   for (const DispatchCost& cost : bench.dispatch) {
     table.add_row({cost.name,
                    fmt::format("{:.0f}", cost.ns.median),
@@ -86,19 +87,23 @@ std::string ops_bench_json(const OpsBench& bench) {
 }
 
 std::string draw_ops_bench(const OpsBench& bench, const Context& context) {
-  std::string text = fmt::format(
-      "Ops on {} with {} threads, beside plain calls of OpenBLAS and plain loops over the same\n"
-      "bytes, in turn: the median of rounds, each the quickest of its turns; how fast an op is "
-      "where\n"
-      "plain is 1.\n\n",
-      bench.device,
-      bench.threads);
+  std::string text = report::wrapped(fmt::format("Ops on {} with {} threads, beside plain calls of "
+                                                 "OpenBLAS and plain loops over the same "
+                                                 "bytes, in turn: the median of the rounds, each "
+                                                 "the quickest of its turns. Speed: 1 is as "
+                                                 "fast as plain, more is faster.",
+                                                 bench.device,
+                                                 bench.threads),
+                                     0,
+                                     context.out.width) +
+                     "\n";
   text += draw_costs("matrices", "GFLOP/s", bench.matrices, context);
   text += draw_costs("convolutions, 4 images", "GFLOP/s", bench.convolutions, context);
   text += draw_costs("12 heads of 64", "GFLOP/s", bench.attention, context);
   text += draw_costs(
       "elements, " + format_bytes(bench.size_bytes) + " each", "GB/s", bench.elements, context);
-  return text + draw_dispatch(bench, context) + context.next("bench ops --json", "for a script");
+  return text + draw_dispatch(bench, context) +
+         context.next("bench ops --json", "the same for programs");
 }
 
 }  // namespace headroom::cli

@@ -37,7 +37,7 @@ std::vector<std::string> samples() {
     if (auto path = find_sample(name)) paths.push_back(*std::move(path));
   }
   if (paths.empty()) {
-    throw UsageError("bench replay: the samples are not here; name a recording: bench replay FILE");
+    throw UsageError("bench replay: the samples were not found; name one: bench replay RECORDING");
   }
   return paths;
 }
@@ -83,7 +83,7 @@ ReplayBenchRow measure_policy(const Program& program, const Policy& policy) {
 ReplayBenchCase bench_one(const std::string& path, int rounds, const Context& context) {
   const trace::TraceFile file = read_input(path, context);
   const auto devices = replay::replayable(file.trace);
-  if (devices.empty()) throw Error(path + ": no history to replay");
+  if (devices.empty()) throw Error(path + ": it has no events to replay");
   const Program program = replay::compile_with_empty_caches(file.trace, *devices.front());
   ReplayBenchCase out{.recording = name_of(path),
                       .events = program.events,
@@ -142,24 +142,27 @@ std::string bench_replay_json(const std::vector<ReplayBenchCase>& cases) {
 }
 
 std::string draw(const std::vector<ReplayBenchCase>& cases, const Context& context) {
-  std::string text =
-      "Replayed as recorded, one thread, reading excluded: events a second, median (lowest to\n"
-      "highest) of the rounds. Then the peak reserved under each policy, over the live bytes.\n";
+  std::string text = report::wrapped(
+      "Replayed as recorded, with one thread, without the reading: the median of the rounds, and "
+      "the lowest to the highest. Then the peak reserved under each policy, and how many times the "
+      "peak live it is.",
+      0,
+      context.out.width);
   for (const ReplayBenchCase& entry : cases) {
     text += fmt::format("\n{}  {} events, {} live at the peak\n",
                         report::styled(entry.recording, report::Tone::kStrong, context.out),
                         format_count(entry.events),
                         format_bytes(entry.peak_live));
-    text += fmt::format("  {} events a second\n  {} a second of processor time\n",
+    text += fmt::format("  {} events per second\n  {} per second of processor time\n",
                         speed_text(entry.events_per_second),
                         speed_text(entry.events_per_cpu_second));
     report::Table table({{.title = "policy", .fit = report::Fit::kShrinks},
                          {.title = "peak reserved", .align = report::Align::kRight},
-                         {.title = "over live", .align = report::Align::kRight},
-                         {.title = "driver", .align = report::Align::kRight},
+                         {.title = "times live", .align = report::Align::kRight},
+                         {.title = "driver time", .align = report::Align::kRight},
                          {.title = "retries", .align = report::Align::kRight}});
     for (const ReplayBenchRow& row : entry.rows) {
-      table.add_row({row.policy + (row.is_model ? " (a model)" : ""),
+      table.add_row({row.policy + (row.is_model ? " (modelled)" : ""),
                      format_bytes(row.peak_reserved),
                      fmt::format("{:.3f}", row.over_live),
                      row.is_model ? "" : report::format_duration_ns(row.driver_us * 1e3),
@@ -167,7 +170,7 @@ std::string draw(const std::vector<ReplayBenchCase>& cases, const Context& conte
     }
     text += table.render(context.out, 2);
   }
-  return text + "\n" + context.next("bench replay --json", "the same for a script");
+  return text + "\n" + context.next("bench replay --json", "the same for programs");
 }
 
 }  // namespace headroom::cli

@@ -128,7 +128,7 @@ void add_host_contenders(Contenders& contenders) {
   if (auto mimalloc = Mimalloc::open()) {
     contenders.subjects.push_back(std::move(mimalloc));
   } else {
-    contenders.notes.emplace_back("mimalloc is not installed; ratios are over malloc");
+    contenders.notes.emplace_back("mimalloc is not installed; ratios are to malloc");
   }
 }
 

@@ -60,7 +60,7 @@ void unpack(const std::string& from, const std::string& to) {
   while (source.pos < source.size) {
     ZSTD_outBuffer target{buffer.data(), buffer.size(), 0};
     const std::size_t left = ZSTD_decompressStream(context.get(), &target, &source);
-    if (ZSTD_isError(left) != 0U) throw Error(from + " is no sound zstd file");
+    if (ZSTD_isError(left) != 0U) throw Error(from + " is not a valid zstd file");
     out.write(buffer.data(), static_cast<std::streamsize>(target.pos));
   }
   if (!out.flush()) throw Error("cannot write " + to);
@@ -101,7 +101,8 @@ trace::Trace read_or_throw(const std::string& path) {
   auto read = trace::read_trace(path);
   if (!read) throw Error(path + ": " + to_string(read.error()));
   if (read->format != trace::Format::kPickle) {
-    throw Error(path + " is no PyTorch snapshot, which is what Python's pickle could read too");
+    throw Error(path +
+                " is not a PyTorch snapshot, which Python's pickle must be able to read too");
   }
   return std::move(read->trace);
 }

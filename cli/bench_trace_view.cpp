@@ -3,6 +3,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/report/table.h"
+#include "headroom/report/text.h"
 
 #include "cli/bench_views.h"
 #include "cli/json_values.h"
@@ -18,10 +19,10 @@ std::string spread_text(const Spread& spread) {
 
 std::string draw_recording(const TraceBench& bench, const Context& context) {
   report::Table table({{.title = "recording"},
-                       {.title = "ns a pair", .align = Align::kRight},
-                       {.title = "adds an event", .align = Align::kRight},
+                       {.title = "ns per pair", .align = Align::kRight},
+                       {.title = "added per event", .align = Align::kRight},
                        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},
-                       {.title = "may", .align = Align::kRight}});
+                       {.title = "goal", .align = Align::kRight}});
   for (const RecordingCost& cost : bench.recording) {
     const bool is_base = &cost == &bench.recording.front();
     table.add_row({cost.name,
@@ -80,16 +81,19 @@ std::string trace_bench_json(const TraceBench& bench) {
 }
 
 std::string draw_trace_bench(const TraceBench& bench, const Context& context) {
-  std::string text =
-      "Pairs of allocate and free on the meta device, three events each: the median of the "
-      "rounds,\n"
-      "each the quickest of ten short tries, side by side.\n\n";
+  std::string text = report::wrapped(
+                         "The cost of recording, in nanoseconds per allocate and free (a pair, "
+                         "three events) on the "
+                         "meta device: the median of the rounds, each the quickest of ten tries.",
+                         0,
+                         context.out.width) +
+                     "\n";
   text += draw_recording(bench, context);
-  text += fmt::format("\nThe recorder's own thread packs an event of a file in {:.0f} ns.\n",
+  text += fmt::format("\nThe recorder's own thread compresses an event of a file in {:.0f} ns.\n",
                       bench.packing_ns.median);
   if (!bench.files.empty()) text += "\n" + draw_files(bench, context);
   for (const std::string& note : bench.notes) text += "\n" + note + "\n";
-  return text + "\n" + context.next("bench trace --file SNAPSHOT", "with a recording of yours");
+  return text + "\n" + context.next("bench trace --file SNAPSHOT", "with your own recording");
 }
 
 }  // namespace headroom::cli

@@ -11,6 +11,7 @@
 #include "headroom/device/registry.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/report/table.h"
+#include "headroom/report/text.h"
 #include "headroom/train/plan.h"
 
 #include "cli/bench_threads.h"
@@ -133,11 +134,11 @@ std::string draw_train_bench(const TrainBench& bench, const Context& context) {
   using report::Align;
   report::Table table({{.title = "step", .fit = report::Fit::kShrinks},
                        {.title = "ms", .align = Align::kRight},
-                       {.title = "pytorch's ms", .align = Align::kRight},
+                       {.title = "native ms", .align = Align::kRight},
                        {.title = "products ms", .align = Align::kRight},
                        {.title = "overhead", .align = Align::kRight},
                        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},
-                       {.title = "may", .align = Align::kRight}});
+                       {.title = "goal", .align = Align::kRight}});
   for (const TrainCost& cost : bench.costs) {
     table.add_row(
         {cost.name,
@@ -148,14 +149,18 @@ std::string draw_train_bench(const TrainBench& bench, const Context& context) {
          fmt::format("{:.0f} to {:.0f}", cost.overhead.low * 100, cost.overhead.high * 100),
          fmt::format("{:.0f} %", kWantedOverhead * 100)});
   }
-  return fmt::format(
-             "Whole training steps on {}, with the default allocator and with PyTorch's, beside "
-             "their\n"
-             "matrix products and update alone in a plain loop of OpenBLAS's calls, in turn: the "
-             "median\n"
-             "of rounds, each the quickest of five.\n\n",
-             bench.device) +
-         table.render(context.out) + "\n" + context.next("bench train --json", "for a script");
+  return report::wrapped(
+             fmt::format(
+                 "Whole training steps on {}, with headroom's paged allocator and with its "
+                 "native one (as PyTorch's), beside the matrix products and the update alone in a "
+                 "plain loop of OpenBLAS calls, in turn: the median of the rounds, each the "
+                 "quickest "
+                 "of five. Overhead: the time that the step takes beyond that loop.",
+                 bench.device),
+             0,
+             context.out.width) +
+         "\n" + table.render(context.out) + "\n" +
+         context.next("bench train --json", "the same for programs");
 }
 
 }  // namespace headroom::cli

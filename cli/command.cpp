@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "headroom/memory/account.h"
 #include "headroom/report/text.h"
 
 namespace headroom::cli {
@@ -38,6 +39,13 @@ void Context::stage(std::string_view line) const {
   } else if (!line.empty()) {
     say(line);
   }
+}
+
+std::string Context::words() const {
+  return report::styled(memory::kWordsLine.substr(0, memory::kWordsLine.size() - 1),
+                        report::Tone::kFaint,
+                        out) +
+         "\n";
 }
 
 std::string Context::next(std::string_view arguments, std::string_view why) const {

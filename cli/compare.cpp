@@ -33,7 +33,7 @@ std::vector<std::string> sample_paths() {
     if (auto path = find_sample(name)) paths.push_back(*std::move(path));
   }
   if (paths.empty()) {
-    throw UsageError("compare: the samples are not here; name a recording: compare FILE...");
+    throw UsageError("compare: the samples were not found; name a recording: compare RECORDING...");
   }
   return paths;
 }
@@ -99,7 +99,7 @@ ComparedTrace compare_device(const trace::Trace& trace,
                              std::string name,
                              const CompareQuestion& question,
                              const Context& context) {
-  context.progress(name + ": putting the history together");
+  context.progress(name + ": reading the events");
   const Program program = replay::compile_with_empty_caches(trace, device);
   ComparedTrace out{.recording = std::move(name),
                     .events = program.events,
@@ -119,7 +119,7 @@ ComparedTrace compare_device(const trace::Trace& trace,
 void compare_file(const std::string& path, Comparison& out, const Context& context) {
   const trace::TraceFile file = read_input(path, context);
   const auto devices = replay::replayable(file.trace);
-  if (devices.empty()) throw Error(path + ": no history to replay");
+  if (devices.empty()) throw Error(path + ": it has no events to replay");
   const std::string stem =
       without_endings(std::string_view(path).substr(path.find_last_of('/') + 1));
   for (const trace::DeviceTrace* device : devices) {
@@ -212,30 +212,35 @@ ExitCode run_compare(const CompareWords& words, const Context& context) {
 RunFunction add_compare(CLI::App& app) {
   constexpr const char* kGroup = "Options";
   auto words = std::make_shared<CompareWords>();
-  app.add_option("traces", words->question.paths, "recordings; else the samples")
-      ->type_name("TRACE")
+  app.add_option("RECORDING",
+                 words->question.paths,
+                 "PyTorch snapshots or .hrt files (default: the samples)")
+      ->type_name("RECORDING")
       ->group(kGroup);
   app.add_option("--policy",
                  words->policies,
-                 "as in replay, may be repeated; else pytorch, pytorch:default, "
-                 "pytorch:expandable_segments:True, cudaMallocAsync and paged")
+                 "a policy as in replay; may be repeated (default: pytorch, pytorch:default, "
+                 "pytorch:expandable_segments:True, cudaMallocAsync and paged)")
       ->type_name("P")
       ->allow_extra_args(false)
       ->group(kGroup);
-  app.add_flag("--tune", words->question.tunes, "add the setting that tune finds for each")
+  app.add_flag(
+         "--tune", words->question.tunes, "add the best setting that tune finds for each recording")
       ->group(kGroup);
   app.add_flag("--smallest-limit",
                words->question.finds_smallest_limit,
-               "find the least limit that each survives")
+               "find the smallest limit of each without an out-of-memory error")
       ->group(kGroup);
-  app.add_option("--rounds", words->question.rounds, "replays of which the quickest counts (3)")
+  app.add_option("--rounds",
+                 words->question.rounds,
+                 "replays per policy, of which the quickest is timed (default 3)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
       ->group(kGroup);
-  app.add_option("-o,--output", words->output, "write it as a page of Markdown")
+  app.add_option("-o,--output", words->output, "write a page of Markdown instead")
       ->type_name("FILE")
       ->group(kGroup);
-  app.add_flag("-f,--force", words->force, "overwrite it where it exists")->group(kGroup);
+  app.add_flag("-f,--force", words->force, "overwrite FILE if it exists")->group(kGroup);
   return [words](const Context& context) { return run_compare(*words, context); };
 }
 
@@ -244,13 +249,13 @@ RunFunction add_compare(CLI::App& app) {
 Command compare_command() {
   return {.name = "compare",
           .group = "Look into a recording",
-          .summary = "recordings under every policy: bytes, driver time, nanoseconds",
+          .summary = "replay recordings under several policies: memory, driver time, speed",
           .examples =
-              "compare  the samples under every policy\n"
-              "compare run.pickle --smallest-limit  and the least memory each survives\n"
-              "compare run.pickle --policy pytorch --policy paged --json  two of them, for a "
-              "script\n"
-              "compare -o docs/guide/comparison.md --force  the page of the guide",
+              "compare  the samples under five policies\n"
+              "compare run.pickle --smallest-limit  add the smallest limit of each\n"
+              "compare run.pickle --policy pytorch --policy paged --json  two policies, for "
+              "programs\n"
+              "compare -o docs/guide/comparison.md --force  make the page of the guide",
           .add = add_compare};
 }
 

@@ -38,7 +38,7 @@ std::uint64_t calls_of(const ComparedPolicy& row) {
 std::string policy_cell(const ComparedPolicy& row) {
   std::string out = row.policy;
   if (row.policy == "pytorch") out += " (as recorded)";
-  if (row.is_model) out += " (a model)";
+  if (row.is_model) out += " (modelled)";
   if (row.is_bound_exceeded) out += " (bound exceeded)";
   return out;
 }
@@ -54,12 +54,12 @@ std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
   out.push_back({"peak reserved", "reserved", [](const auto&, const auto& row) {
                    return format_bytes(row.peak_reserved) + (row.fits ? "" : " (does not fit)");
                  }});
-  out.push_back({"over live", "over live", [](const auto&, const auto& row) {
+  out.push_back({"times live", "times live", [](const auto&, const auto& row) {
                    return ratio_cell(over_live(row));
                  }});
   if (question.finds_smallest_limit) {
     out.push_back(
-        {"smallest limit over live", "least limit", [](const auto& trace, const auto& row) {
+        {"smallest limit, times live", "least limit", [](const auto& trace, const auto& row) {
            return row.smallest_limit ? ratio_cell(smallest_limit_over_live(trace, row))
                                      : std::string{};
          }});
@@ -67,17 +67,17 @@ std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
   out.push_back({"driver calls", "calls", [](const auto&, const auto& row) {
                    return row.is_model ? std::string{} : format_count(calls_of(row));
                  }});
-  out.push_back({"driver time", "driver", [](const auto&, const auto& row) {
+  out.push_back({"driver time", "driver time", [](const auto&, const auto& row) {
                    return row.is_model ? std::string{}
                                        : report::format_duration_ns(row.calls.driver_us * 1e3);
                  }});
-  out.push_back({"of the run", "of the run", [](const auto& trace, const auto& row) {
+  out.push_back({"share of the run", "of the run", [](const auto& trace, const auto& row) {
                    return percent_cell(driver_share(trace, row));
                  }});
-  out.push_back({"of its second half", "late", [](const auto& trace, const auto& row) {
+  out.push_back({"share of its second half", "late", [](const auto& trace, const auto& row) {
                    return percent_cell(driver_share_second_half(trace, row));
                  }});
-  out.push_back({"ns an op", "ns an op", [](const auto&, const auto& row) {
+  out.push_back({"ns per op", "ns per op", [](const auto&, const auto& row) {
                    return row.op_ns ? fmt::format("{:.0f}", *row.op_ns) : std::string{};
                  }});
   return out;
@@ -154,7 +154,7 @@ std::string trace_section(const ComparedTrace& trace, const CompareQuestion& que
 
 std::string command_of(const CompareQuestion& question) {
   std::string out = "headroom compare";
-  if (!question.paths.empty()) out += " TRACE...";
+  if (!question.paths.empty()) out += " RECORDING...";
   for (const replay::Policy& policy : question.policies) out += " --policy " + policy.name;
   if (question.tunes) out += " --tune";
   if (question.finds_smallest_limit) out += " --smallest-limit";
@@ -186,9 +186,11 @@ nlohmann::ordered_json row_json(const ComparedTrace& trace, const ComparedPolicy
 
 std::string draw_comparison(const Comparison& comparison, const Context& context) {
   std::string out = report::wrapped(
-      "Each recording under each policy: what was reserved at most, over the live bytes; calls of "
-      "the driver, priced as an H200 takes them, and their share of the recorded time, and late, "
-      "in the second half of the requests.",
+      "Each recording, replayed under each policy. Reserved is the most that was taken from the "
+      "device; times live divides it by the most that was live, and so does least limit, the "
+      "smallest limit without an out-of-memory error. Driver time is that of the calls on an H200; "
+      "of the run is its share of the recorded time, late the same in the second half of the "
+      "requests.",
       0,
       context.out.width);
   const std::vector<CompareColumn> columns = columns_of(comparison.question);
@@ -213,7 +215,7 @@ std::string draw_comparison(const Comparison& comparison, const Context& context
         facts_of(trace));
     out += table.render(context.out, kIndent);
   }
-  return out + "\n" + context.next("compare --json", "the same for a script");
+  return out + "\n" + context.words() + context.next("compare --json", "the same for programs");
 }
 
 std::string comparison_json(const Comparison& comparison) {
@@ -242,15 +244,17 @@ std::string comparison_page(const Comparison& comparison) {
       "    {}\n"
       "\n"
       "makes this page; no number in it is typed by hand. Bytes and calls are exact and the same\n"
-      "each time; nanoseconds are of the machine that it was made on, one thread, the quickest of\n"
-      "{} replays. The driver's calls are priced as an H200 takes them, handle by handle; their\n"
-      "share is of the time that the recording itself took, and of its second half, by requests.\n"
+      "each time. Nanoseconds are those of the machine that made the page: one thread, the "
+      "quickest\n"
+      "of {} replays. Driver time is what the calls take on an H200, handle by handle; its share "
+      "is\n"
+      "of the time that the recording itself took, and of its second half, by requests.\n"
       "`cudaMallocAsync` is a model of the driver's pool. What the policies are is in\n"
       "[traces.md](traces.md).\n"
       "\n"
-      "## Peak reserved over peak live\n"
+      "## Peak reserved, times peak live\n"
       "\n"
-      "1.000 would be an allocator that takes not a byte more than was asked for.\n"
+      "An allocator with 1.000 would take no byte more than the program asked for.\n"
       "\n"
       "{}",
       command_of(comparison.question),

@@ -31,20 +31,20 @@ struct ConvertQuestion {
 };
 
 constexpr const char* kEndings =
-    ".pickle, .hrt, .perfetto.json, .speedscope.json or .csv, each also with .zst behind it";
+    ".pickle, .hrt, .perfetto.json, .speedscope.json or .csv, each also with .zst";
 
 trace::Target target(const std::string& path) {
   const auto known = trace::target_of(path);
   if (known) return *known;
   throw UsageError(
-      fmt::format("cannot tell from '{}' what to write; end it in {}", path, kEndings));
+      fmt::format("'{}' does not say which format to write; end it in {}", path, kEndings));
 }
 
 // After how many events, where not at the peak.
 std::optional<std::uint64_t> position(const ConvertQuestion& question, Format format) {
   if (question.at == "peak") return std::nullopt;
   if (format != Format::kSpeedscope) {
-    throw UsageError("--at is for .speedscope.json, which shows one moment");
+    throw UsageError("--at is only for .speedscope.json, which shows one moment");
   }
   std::uint64_t value = 0;
   if (CLI::detail::lexical_cast(question.at, value)) return value;
@@ -69,7 +69,7 @@ const char* where_to_open(Format format) {
     case Format::kPerfetto:
       return "open it at https://ui.perfetto.dev, or in chrome://tracing";
     case Format::kSpeedscope:
-      return "open it at https://www.speedscope.app; Left Heavy shows who held most";
+      return "open it at https://www.speedscope.app; Left Heavy shows who held the most";
     case Format::kHrt:
     case Format::kCsv:
       break;
@@ -149,16 +149,22 @@ ExitCode run(const ConvertQuestion& question, const Context& context) {
 
 RunFunction add_convert(CLI::App& app) {
   auto question = std::make_shared<ConvertQuestion>();
-  app.add_option("in", question->from, "a PyTorch snapshot or a .hrt recording, plain or .zst")
+  app.add_option("in", question->from, "a PyTorch snapshot or a .hrt file, plain or .zst")
       ->type_name("IN")
       ->required()
       ->group("Options");
-  app.add_option("out", question->to, "what to write; its ending says in which format")
+  app.add_option("out",
+                 question->to,
+                 "the file to write: .pickle, .hrt, .perfetto.json, .speedscope.json or .csv, each "
+                 "also with "
+                 ".zst")
       ->type_name("OUT")
       ->required()
       ->group("Options");
-  app.add_flag("-f,--force", question->force, "overwrite OUT where it exists")->group("Options");
-  app.add_option("--at", question->at, "the moment of a .speedscope.json: peak, or after N events")
+  app.add_flag("-f,--force", question->force, "overwrite OUT if it exists")->group("Options");
+  app.add_option("--at",
+                 question->at,
+                 "the moment that a .speedscope.json shows: peak (default), or after N events")
       ->type_name("peak|N")
       ->group("Options");
   return [question](const Context& context) { return run(*question, context); };
@@ -169,9 +175,9 @@ RunFunction add_convert(CLI::App& app) {
 Command convert_command() {
   return {.name = "convert",
           .group = "Look into a recording",
-          .summary = "from one format to another, by the ending of the name",
+          .summary = "convert a recording to another format, by the ending of its name",
           .examples =
-              "convert snapshot.pickle run.hrt  a tenth of the size\n"
+              "convert snapshot.pickle run.hrt  a smaller file\n"
               "convert run.hrt run.perfetto.json  the timeline, for ui.perfetto.dev\n"
               "convert run.hrt run.speedscope.json  who held memory at the peak",
           .add = add_convert};

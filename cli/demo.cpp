@@ -18,10 +18,10 @@ namespace {
 std::optional<Tour> play_sample(const Context& context) {
   const auto path = find_sample(kTourSample);
   if (!path) {
-    context.say(
-        fmt::format("{} is not there, so the first act is left out; HEADROOM_SAMPLES names "
-                    "the folder it is in",
-                    kTourSample));
+    context.say(fmt::format(
+        "{} was not found, so the first part is left out; set HEADROOM_SAMPLES to the folder "
+        "that has it",
+        kTourSample));
     return std::nullopt;
   }
   context.progress("replaying a PyTorch recording ...");
@@ -97,7 +97,8 @@ ExitCode run_demo(int steps, const Context& context) {
 
 RunFunction add_demo(CLI::App& app) {
   auto steps = std::make_shared<int>(5);
-  app.add_option("--steps", *steps, "Steps that each training takes (5)")
+  app.add_option("--steps", *steps, "steps of each training (default 5)")
+      ->type_name("N")
       ->check(CLI::Range(2, 1000));
   return [steps](const Context& context) { return run_demo(*steps, context); };
 }
@@ -107,7 +108,8 @@ RunFunction add_demo(CLI::App& app) {
 std::string draw_demo(const Demo& demo, const Context& context) {
   std::string out;
   if (demo.tour) out += draw_tour(*demo.tour, context);
-  return out + draw_training(demo.training, context) + "Nothing was written.\n\n" +
+  return out + draw_training(demo.training, context) + "No file was written.\n\n" +
+         context.words() +
          context.next("plan gpt2 --fit --limit 24GiB", "the largest batch that fits");
 }
 
@@ -119,13 +121,14 @@ std::string demo_json(const Demo& demo) {
 }
 
 Command demo_command() {
-  return {.name = "demo",
-          .group = "Start here",
-          .summary = "the tour: a PyTorch recording replayed, then training inside a limit",
-          .examples =
-              "demo  what replay finds, and what each way to save memory saves\n"
-              "demo --json | jq '.training.fixes[].peak_reserved'  for programs",
-          .add = add_demo};
+  return {
+      .name = "demo",
+      .group = "Start here",
+      .summary = "a one-minute tour: a recording replayed, then training within a limit",
+      .examples =
+          "demo  see a memory problem found, and what each fix saves\n"
+          "demo --json | jq '.training.fixes[].peak_reserved'  the peak of each fix, for programs",
+      .add = add_demo};
 }
 
 }  // namespace headroom::cli

@@ -63,12 +63,12 @@ ExitCode run(const DevicesQuestion& question, const Context& context) {
 
 RunFunction add_devices(CLI::App& app) {
   auto question = std::make_shared<DevicesQuestion>();
-  app.add_option("device", question->names, "only these, as cpu:0 or cuda:1; all without")
+  app.add_option("device", question->names, "only these, such as cpu:0 or cuda:1 (default: all)")
       ->type_name("DEVICE")
       ->group("Options");
   app.add_flag("--measure",
                question->measure,
-               "measure bandwidth and latency of each level; takes seconds")
+               "measure the bandwidth and latency of each level of memory; takes seconds")
       ->group("Options");
   return [question](const Context& context) { return run(*question, context); };
 }
@@ -103,11 +103,11 @@ DevicesReport ask_devices(const device::Registry& registry,
 Command devices_command() {
   return {.name = "devices",
           .group = "Look at this machine",
-          .summary = "capacity, use, caches and speed of each device",
+          .summary = "show the capacity, use, caches and speed of each device",
           .examples =
-              "devices  what there is\n"
+              "devices  the devices of this machine\n"
               "devices cuda:0 --measure  how fast each level of its memory is\n"
-              "devices --json | jq '.devices[].free_bytes'  for programs",
+              "devices --json | jq '.devices[].free_bytes'  free memory, for programs",
           .add = add_devices};
 }
 

@@ -282,7 +282,7 @@ report::Table notes_table(std::span<const MemoryLevel> levels,
                           const Terminal& terminal) {
   report::Table table({{"level", Align::kLeft, Fit::kShrinks},
                        {"size", Align::kRight},
-                       {"in all", Align::kRight},
+                       {"total", Align::kRight},
                        {"shared by"},
                        {"line", Align::kRight},
                        {"reads", Align::kRight},
@@ -353,9 +353,9 @@ std::string memory_bound(const DeviceReport& device, const Terminal& terminal) {
                                                         report::format_ratio(ratio),
                                                         report::printable(fastest->name));
   const std::string text = fmt::format(
-      "Memory-bound means: {0} reads {1}{2}. A sum over float32 values "
-      "takes 4 bytes for each addition, so from {0} it cannot pass {3} additions a second, however "
-      "fast the cores are.",
+      "What memory-bound means: {0} is read at {1}{2}. A sum over float32 values needs 4 bytes per "
+      "addition, so from {0} it cannot exceed {3} additions per second, however fast the cores "
+      "are.",
       name,
       report::format_rate(rate),
       slower,
@@ -378,8 +378,8 @@ std::string draw_group(Alike group, const Context& context) {
 std::string hint(const DevicesReport& report, const Context& context) {
   const bool is_measured =
       std::ranges::any_of(report.devices, [](const DeviceReport& d) { return d.is_measured; });
-  if (is_measured) return context.next("devices --measure --json", "the same, for programs");
-  return context.next("devices --measure", "how fast each level is");
+  if (is_measured) return context.next("devices --measure --json", "the same for programs");
+  return context.next("devices --measure", "the speed of each level");
 }
 
 }  // namespace

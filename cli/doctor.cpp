@@ -115,8 +115,7 @@ ExitCode run_file(DoctorQuestion question, const Context& context) {
     return run_traces(std::move(question), context);
   } catch (const Error& error) {
     throw Error(
-        fmt::format("{}; nor is it a log with an out-of-memory message, of which 'headroom "
-                    "doctor -' reads a pasted one",
+        fmt::format("{}; and the text has no out-of-memory message ('doctor -' reads a pasted one)",
                     error.what()));
   }
 }
@@ -126,36 +125,46 @@ ExitCode run(const DoctorWords& typed, const Context& context) {
   const bool has_message = std::ranges::find(typed.paths, "-") != typed.paths.end();
   if (!has_message && typed.paths.size() == 1) return run_file(std::move(question), context);
   if (!has_message) return run_traces(std::move(question), context);
-  if (typed.paths.size() > 1) throw UsageError("'-' reads a message and takes no traces beside it");
+  if (typed.paths.size() > 1)
+    throw UsageError("'-' reads a pasted message; give it no recordings as well");
   return run_message(context);
 }
 
 RunFunction add_doctor(CLI::App& app) {
   auto typed = std::make_shared<DoctorWords>();
   constexpr const char* kGroup = "Options";
-  app.add_option("trace",
+  app.add_option("RECORDING",
                  typed->paths,
-                 "recordings: PyTorch snapshots or .hrt, plain or .zst; or a log; or - to read a "
-                 "pasted out-of-memory message")
-      ->type_name("TRACE")
+                 "PyTorch snapshots or .hrt files, plain or .zst; or a log file with out-of-memory "
+                 "messages; or - to paste a message")
+      ->type_name("RECORDING")
       ->required()
       ->group(kGroup);
-  app.add_option("--limit", typed->limit, "what the allocator may reserve: would it have fitted?")
+  app.add_option(
+         "--limit",
+         typed->limit,
+         "the most that the allocator may reserve, such as 12GiB: would the program have fitted?")
+      ->type_name("SIZE")
+      ->group(kGroup);
+  app.add_option("--card",
+                 typed->card,
+                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
+                 "names them")
+      ->type_name("CARD")
+      ->group(kGroup);
+  app.add_option("--pytorch",
+                 typed->version,
+                 "the release that made the recording, such as 2.11 (default: inferred)")
+      ->type_name("VERSION")
+      ->group(kGroup);
+  app.add_option(
+         "--max-peak", typed->max_peak, "exit with 3 if more than this was reserved, such as 20GiB")
       ->type_name("SIZE")
       ->group(kGroup);
   app.add_option(
-         "--card", typed->card, "the device's size, as 24GiB or h200, a100-40, rtx4090, ...")
-      ->type_name("CARD")
-      ->group(kGroup);
-  app.add_option("--pytorch", typed->version, "the release that recorded, as 2.11; else inferred")
-      ->type_name("VERSION")
-      ->group(kGroup);
-  app.add_option("--max-peak", typed->max_peak, "exit 3 when more than this was reserved")
-      ->type_name("SIZE")
-      ->group(kGroup);
-  app.add_option("--max-growth",
-                 typed->max_growth,
-                 "exit 3 when a step adds more than this; less is no leak")
+         "--max-growth",
+         typed->max_growth,
+         "exit with 3 if a step adds more than this, such as 1MiB; less is not called a leak")
       ->type_name("SIZE")
       ->group(kGroup);
   return [typed](const Context& context) { return run(*typed, context); };
@@ -180,8 +189,8 @@ std::vector<Patient> examine(const trace::TraceFile& file,
   }
   if (out.empty()) {
     throw Error(fmt::format(
-        "{}: has no history to look at; call torch.cuda.memory._record_memory_history() before the "
-        "first allocation",
+        "{}: it has no events; call torch.cuda.memory._record_memory_history() before the first "
+        "allocation, and record again",
         path));
   }
   return out;
@@ -197,13 +206,13 @@ Command doctor_command() {
   return {
       .name = "doctor",
       .group = "Start here",
-      .summary = "what is wrong with a program's memory, and what to do about it",
+      .summary = "explain why a program runs out of memory, and what to do about it",
       .examples =
-          "doctor snapshot.pickle  the verdict, where the bytes are, settings proved by replay\n"
-          "snapshot.pickle  the same\n"
-          "doctor snapshot.pickle --card rtx4090  would it have fitted?\n"
-          "doctor log.txt  explains the out-of-memory messages of a log; - reads a pasted one\n"
-          "doctor run.pickle --max-peak 20GiB --max-growth 0  for continuous integration",
+          "doctor snapshot.pickle  the cause, where the bytes are, and fixes proved by replay\n"
+          "snapshot.pickle  the same, shorter\n"
+          "doctor snapshot.pickle --card rtx4090  would it fit on this card?\n"
+          "doctor log.txt  explain the out-of-memory messages of a log; - reads a pasted one\n"
+          "doctor run.pickle --max-peak 20GiB --max-growth 0  a test for continuous integration",
       .add = add_doctor};
 }
 

@@ -69,8 +69,8 @@ std::string account_text(const OomMessage& message) {
 std::string notes_text(const OomMessage& message, const Terminal& terminal) {
   if (!message.exceeds_card) return {};
   return report::wrapped(
-             "More is reserved than the card has: the driver lends main memory (Windows does), "
-             "which is slow, or the numbers are not of one moment.",
+             "More is reserved than the card has: either the driver lends main memory, as it does "
+             "on Windows, which is slow, or the numbers were taken at different moments.",
              0,
              terminal.width) +
          "\n";
@@ -89,7 +89,7 @@ std::string one_text(const OomMessage& message, const Terminal& terminal) {
 
 std::string rejection_words(const OomMessage& message) {
   return fmt::format(
-      "shortage: {} were refused before anything was tried, because they would pass "
+      "shortage: a request of {} was refused at once, because it would exceed "
       "per_process_memory_fraction (throw_on_cudamalloc_oom is set). The message has no other "
       "number",
       format_bytes(message.numbers.asked_bytes));
@@ -100,7 +100,7 @@ std::string rejection_words(const OomMessage& message) {
 memory::Explanation message_explanation(const OomMessage& message) {
   memory::Explanation out;
   if (message.numbers.is_absurd) {
-    out.summary = "More than 1 EiB was asked for: no card has that";
+    out.summary = "More than 1 EiB was requested: no card has that much";
   } else if (message.numbers.is_rejection) {
     out.summary = rejection_words(message);
   } else if (is_pytorch_device(message.writer) && message.verdict) {
@@ -124,7 +124,8 @@ std::string draw_messages(const diagnose::OomLog& log, const Context& context) {
   const std::size_t distinct = log.messages.size();
   const std::size_t shown = std::min(distinct, kMessagesShown);
   if (distinct > 1) {
-    out += fmt::format("There are {} messages, {} of them distinct; ", log.count, distinct);
+    out += fmt::format(
+        "The log has {} out-of-memory messages, {} of them different; ", log.count, distinct);
     out += shown == distinct ? "each is explained.\n\n"
                              : fmt::format("the last {} are explained.\n\n", shown);
   }
@@ -136,7 +137,7 @@ std::string draw_messages(const diagnose::OomLog& log, const Context& context) {
   const std::string record = record_words(log.messages.back());
   const bool has_snapshot = record.find("_dump_snapshot") != std::string::npos;
   out += record;
-  if (has_snapshot) out += context.next("doctor snapshot.pickle", "who holds it, and what helps");
+  if (has_snapshot) out += context.next("doctor snapshot.pickle", "who holds it, and what to do");
   return out;
 }
 

@@ -42,7 +42,7 @@ std::string title(const Patient& patient, const Terminal& terminal) {
   if (diagnosis.iterations > 0)
     text += fmt::format(", {} steps", format_count(diagnosis.iterations));
   if (!patient.settings.empty()) text += ", " + report::printable(patient.settings);
-  if (!patient.is_whole) text += ", the end of a longer history";
+  if (!patient.is_whole) text += ", the last part of a longer history";
   return report::wrapped(text, 0, terminal.width);
 }
 
@@ -58,7 +58,7 @@ std::string verdict(const Diagnosis& diagnosis, const Terminal& terminal) {
 std::string_view moment_words(diagnose::Moment moment) {
   switch (moment) {
     case diagnose::Moment::kPeak:
-      return "when most was allocated";
+      return "at the peak of allocated memory";
     case diagnose::Moment::kFailure:
       return "when the allocation failed";
     case diagnose::Moment::kForeseenFailure:
@@ -71,12 +71,13 @@ std::string bar(const memory::Account& account, const Terminal& terminal) {
   std::vector<report::BarPart> parts{
       report::BarPart{"live", account.live() + account.rounding_bytes, Tone::kAccent},
       report::BarPart{
-          "cached, unusable",
+          "cached, stuck",
           account.cached_hard_bytes + account.cached_stream_bytes + account.pending_bytes,
           Tone::kBad},
-      report::BarPart{"cached, whole segments", account.cached_soft_bytes, Tone::kWarn},
-      report::BarPart{
-          "others", account.outside_bytes + account.other_processes_bytes, Tone::kPlain},
+      report::BarPart{"cached, can be given back", account.cached_soft_bytes, Tone::kWarn},
+      report::BarPart{"context, other processes",
+                      account.outside_bytes + account.other_processes_bytes,
+                      Tone::kPlain},
       report::BarPart{"free", account.free_bytes, Tone::kFaint}};
   std::erase_if(parts, [](const report::BarPart& part) { return part.value == 0; });
   std::string out =
@@ -91,7 +92,7 @@ std::string bar(const memory::Account& account, const Terminal& terminal) {
 std::string card_note(const Diagnosis& diagnosis) {
   const memory::Account& account = diagnosis.account;
   if (diagnosis.moment != diagnose::Moment::kPeak || account.free_bytes > 0) return "";
-  return "  (a recording does not say how large the card is; --card does)\n";
+  return "  The recording does not say how large the card is; name it with --card.\n";
 }
 
 // With stacks, sites are split further: see holders_text().
@@ -107,7 +108,8 @@ std::string holders_text(const Diagnosis& diagnosis, const Terminal& terminal) {
   constexpr std::size_t kShown = 5;
   std::uint64_t whole = 0;
   for (const analysis::SiteNode& site : diagnosis.sites) whole += site.bytes;
-  return "\nallocated, by site\n" + draw_site_tree(diagnosis.sites, kShown, whole, terminal);
+  return "\nallocated, by place in the program (site)\n" +
+         draw_site_tree(diagnosis.sites, kShown, whole, terminal);
 }
 
 std::string account_text(const Diagnosis& diagnosis, const Terminal& terminal) {
@@ -137,7 +139,7 @@ std::string findings_text(const Diagnosis& diagnosis, const Terminal& terminal) 
   const bool is_needed = !diagnosis.is_good();
   std::string out =
       "\n" +
-      report::styled(is_needed ? "What to do" : "What could be better", Tone::kStrong, terminal) +
+      report::styled(is_needed ? "What to do" : "What could be improved", Tone::kStrong, terminal) +
       "\n";
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     out += finding_text(i + 1, diagnosis, diagnosis.findings[i], terminal);
@@ -167,9 +169,9 @@ std::string next_text(const Patient& patient, const Context& context) {
   switch (patient.diagnosis.health) {
     case Health::kFragmentation:
     case Health::kShortage:
-      return context.next("tune " + path, "all settings that were tried, and what each takes");
+      return context.next("tune " + path, "what each setting reserves");
     case Health::kLeak:
-      return context.next("info " + path, "who held what at the peak");
+      return context.next("info " + path, "who held memory at the peak");
     case Health::kHealthy:
       return context.next("info " + path, "what is in it");
   }
@@ -183,7 +185,8 @@ std::string draw_doctor(const std::vector<Patient>& patients, const Context& con
   const Diagnosis& diagnosis = patient.diagnosis;
   return overview(patients, context.out) + title(patient, context.out) +
          verdict(diagnosis, context.out) + account_text(diagnosis, context.out) +
-         findings_text(diagnosis, context.out) + "\n" + next_text(patient, context);
+         findings_text(diagnosis, context.out) + "\n" + context.words() +
+         next_text(patient, context);
 }
 
 }  // namespace headroom::cli

@@ -41,18 +41,24 @@ std::string two_columns(const Entries& entries, const Context& context) {
   return out;
 }
 
+// `FILE`; CLI11 adds what a value is checked for, which the description says in words.
+std::string value_name(const CLI::Option& option) {
+  const std::string name = option.get_type_name();
+  return name.substr(0, name.find(':'));
+}
+
 // `-o, --output FILE`, or a positional's `NAME...`.
 std::string option_term(const CLI::Option& option) {
   if (option.get_positional()) {
     const bool is_many = option.get_expected_max() > 1;
     const char* shape = option.get_required() ? "{}{}" : "[{}]{}";
-    return fmt::format(fmt::runtime(shape), option.get_type_name(), is_many ? "..." : "");
+    return fmt::format(fmt::runtime(shape), value_name(option), is_many ? "..." : "");
   }
   std::string names;
   for (const std::string& name : option.get_snames()) names += "-" + name + ", ";
   for (const std::string& name : option.get_lnames()) names += "--" + name + ", ";
   names.resize(names.size() - 2);
-  if (option.get_expected_max() > 0) names += " " + option.get_type_name();
+  if (option.get_expected_max() > 0) names += " " + value_name(option);
   return names;
 }
 
@@ -115,14 +121,20 @@ std::string program_help(const CLI::App& app, const Context& context) {
       fmt::format("Usage: {0} COMMAND [OPTIONS]\n       {0} COMMAND --help\n", context.called_as);
   out += commands_help(context) + options_help(app, context);
   out += help_heading("Exit status", context);
-  out += two_columns({{"0", "done"},
-                      {"1", "could not do it"},
-                      {"2", "wrong usage"},
-                      {"3", "done, and the answer is bad news"}},
-                     context);
+  out += two_columns(
+      {{"0", "done"},
+       {"1", "could not be done; the message says why"},
+       {"2", "wrong usage; the message says what to type"},
+       {"3", "done, and the answer is bad: it does not fit, differs, or is not healthy"}},
+      context);
   if (commands().empty()) return out;
-  const std::string_view examples = commands().front().examples;
-  return out + examples_help(examples.substr(0, examples.find('\n')), context);
+  std::string examples;
+  for (const Command& command : commands()) {
+    if (command.group != commands().front().group) continue;
+    examples += command.examples.substr(0, command.examples.find('\n'));
+    examples += '\n';
+  }
+  return out + examples_help(examples, context);
 }
 
 std::string command_help(const Command& command, const CLI::App& app, const Context& context) {

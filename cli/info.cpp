@@ -127,13 +127,13 @@ std::string known_by(const std::array<std::uint64_t, analysis::kCertaintyCount>&
   const auto most = std::ranges::max_element(bytes) - bytes.begin();
   switch (static_cast<Certainty>(most)) {
     case Certainty::kGuess:
-      return "a guess";
+      return "guess";
     case Certainty::kLifetime:
-      return "by lifetime";
+      return "from lifetimes";
     case Certainty::kStack:
-      return "by stack";
+      return "from stacks";
     case Certainty::kRule:
-      return "by rule";
+      return "from the rules";
     default:
       return {};
   }
@@ -154,7 +154,9 @@ std::vector<HolderInfo> category_holders(const TraceIndex& index,
     HolderInfo& holder = out.emplace_back();
     holder.stack = stack_text(index.trace(), group.stack);
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      if (to_string(static_cast<memory::Category>(i)) == group.label) {
+      const auto category = static_cast<memory::Category>(i);
+      if (to_string(category) == group.label) {
+        holder.plain_name = plain_name(category);
         holder.known_by = known_by(sums[i]);
       }
     }
@@ -224,7 +226,7 @@ bool is_called(const DeviceTrace& device, const std::string& name, const Trace& 
     if (!names.empty()) names += ", ";
     names += device_name(trace, *device);
   }
-  throw UsageError(fmt::format("{} has nothing of device '{}'; it has {}",
+  throw UsageError(fmt::format("{} has no events of device '{}'; it has {}",
                                question.path,
                                *question.device,
                                names.empty() ? "none at all" : names));
@@ -248,27 +250,31 @@ std::optional<InfoBy> typed_by(const std::string& text) {
   for (const auto& [name, way] : kWays) {
     if (lower == name) return way;
   }
-  throw UsageError(fmt::format("--by: '{}' is none of site, stack and module", text));
+  throw UsageError(fmt::format("--by: '{}' is unknown; use site, stack or module", text));
 }
 
 RunFunction add_info(CLI::App& app) {
   auto question = std::make_shared<InfoQuestion>();
-  app.add_option("trace", question->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
-      ->type_name("TRACE")
+  app.add_option("RECORDING", question->path, "a PyTorch snapshot or a .hrt file, plain or .zst")
+      ->type_name("RECORDING")
       ->required()
       ->group("Options");
-  app.add_option("--top", question->top, "how many holders to list; 8 without")
+  app.add_option("--top", question->top, "how many rows to list in each table (default 8)")
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000))
       ->group("Options");
-  app.add_option("--device", question->device, "only this device, as cuda:1 or 1")
+  app.add_option("--device",
+                 question->device,
+                 "only this device, such as cuda:1 or 1 (default: the one with the highest peak)")
       ->type_name("DEVICE")
       ->group("Options");
-  app.add_option("--rules", question->rules_path, "a file that says what blocks are for")
+  app.add_option("--rules",
+                 question->rules_path,
+                 "a file of rules that give blocks a category (docs/guide/traces.md)")
       ->type_name("FILE")
       ->group("Options");
   auto by = std::make_shared<std::string>();
-  app.add_option("--by", *by, "list holders by site, stack or module; by site without")
+  app.add_option("--by", *by, "list who held memory by site (default), stack or module")
       ->type_name("WHAT")
       ->group("Options");
   return [question, by](const Context& context) {
@@ -301,12 +307,12 @@ InfoReport look_into(const trace::TraceFile& file, const InfoQuestion& question)
 Command info_command() {
   return {.name = "info",
           .group = "Look into a recording",
-          .summary = "what a recording holds: peaks, who held them, sizes, lifetimes",
+          .summary = "show what a recording holds: peaks, who held them, sizes, lifetimes",
           .examples =
-              "info snapshot.pickle  what is in it\n"
-              "info run.hrt --top 20  more of who held memory at the peak\n"
-              "info snapshot.pickle --by stack  whole stacks, or --by module\n"
-              "info snapshot.pickle --json | jq .peak_allocated  for programs",
+              "info snapshot.pickle  the peaks, and who held memory then\n"
+              "info run.hrt --top 20  more rows in each table\n"
+              "info snapshot.pickle --by stack  whole stacks; --by module groups by module\n"
+              "info snapshot.pickle --json | jq .peak_allocated  one number, for programs",
           .add = add_info};
 }
 

@@ -29,7 +29,8 @@ struct PeakInfo {
 // Blocks that share something, and how their allocation is reached.
 struct HolderInfo {
   analysis::Group group{};
-  std::string known_by{};  // of a category, where it was not recorded
+  std::string plain_name{};  // of a category, for people
+  std::string known_by{};    // of a category, where it was not recorded
   // Both for the first `top` only. Of the largest block, innermost frame first.
   std::vector<std::string> stack{};
   std::vector<std::string> short_stack{};  // without wrappers and with short names

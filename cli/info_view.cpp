@@ -47,8 +47,8 @@ std::string file_text(const InfoReport& report, const Terminal& terminal) {
   std::string facts = fmt::format("{}, {}{}",
                                   format_title(report.format),
                                   format_bytes(report.file_bytes),
-                                  report.is_packed ? " packed" : "");
-  if (!report.producer.empty()) facts += ", by " + report::printable(report.producer);
+                                  report.is_packed ? " compressed" : "");
+  if (!report.producer.empty()) facts += ", written by " + report::printable(report.producer);
   const bool fits =
       report::display_width(name) + kIndent + report::display_width(facts) <= terminal.width;
   std::string out =
@@ -58,18 +58,18 @@ std::string file_text(const InfoReport& report, const Terminal& terminal) {
     out += note_text(report.note, terminal);
   }
   if (!report.settings.empty()) {
-    out += report::wrapped("settings " + report::printable(report.settings), 0, terminal.width);
+    out += report::wrapped("settings: " + report::printable(report.settings), 0, terminal.width);
   }
   return out;
 }
 
 std::string history_text(const DeviceInfo& info) {
-  if (info.events == 0) return "a state without a history";
+  if (info.events == 0) return "a snapshot of one moment, without events";
   std::string text;
   if (info.is_whole_history) {
     text = "the whole history, from an empty device";
   } else {
-    text = fmt::format("the end of a history: before it {} held {} of {} reserved",
+    text = fmt::format("the last part of a longer history: at its start {} held {} of {} reserved",
                        counted(info.start_blocks, "block", "blocks"),
                        format_bytes(info.start.active),
                        format_bytes(info.start.reserved));
@@ -118,7 +118,7 @@ std::string when_text(const PeakInfo& peak, const DeviceInfo& info) {
   if (peak.bytes == 0) return "";
   if (peak.after_events == 0) return "before the first event";
   std::string text = "after " + counted(peak.after_events, "event", "events");
-  if (peak.after_us > 0) text += fmt::format(", {} in", duration(peak.after_us));
+  if (peak.after_us > 0) text += fmt::format(", at {}", duration(peak.after_us));
   return text;
 }
 
@@ -132,27 +132,30 @@ std::string peaks_text(const DeviceInfo& info, const Terminal& terminal) {
     table.add_row(
         {name, format_bytes(peak.bytes), format_count(peak.bytes), when_text(peak, info), meaning});
   };
-  add("allocated", info.peak_allocated, "held by somebody");
+  add("allocated", info.peak_allocated, "blocks in use");
   // Where they are the same there is no stream that holds what was freed.
   if (info.peak_active.bytes != info.peak_allocated.bytes) {
-    add("active", info.peak_active, "and freed but still in use");
+    add("active", info.peak_active, "and those freed that a stream still uses");
   }
   add("reserved", info.peak_reserved, "taken from the device");
   std::string out = "\n" + table.render(terminal, 0);
   if (info.reserved_at_peak > 0) {
     const std::uint64_t unused =
         info.reserved_at_peak - std::min(info.reserved_at_peak, info.peak_allocated.bytes);
-    out += report::wrapped(fmt::format("When allocated was highest, {} was reserved: {} ({}) of it "
-                                       "held nothing.",
-                                       format_bytes(info.reserved_at_peak),
-                                       format_bytes(unused),
-                                       share(unused, info.reserved_at_peak)),
-                           kIndent,
-                           terminal.width);
+    out += report::wrapped(
+        fmt::format("At the peak of allocated, {} was reserved: {} ({}) of it was not "
+                    "in use.",
+                    format_bytes(info.reserved_at_peak),
+                    format_bytes(unused),
+                    share(unused, info.reserved_at_peak)),
+        kIndent,
+        terminal.width);
   }
   if (info.events > 0 && !info.is_whole_history) {
-    out += report::wrapped(
-        "Of what was recorded: an earlier peak would not be in it.", kIndent, terminal.width);
+    out +=
+        report::wrapped("These are the peaks of the recorded part; an earlier peak is not in it.",
+                        kIndent,
+                        terminal.width);
   }
   if (info.ooms > 0) {
     out += "  " + report::styled(counted(info.ooms, "request", "requests"), Tone::kBad, terminal) +
@@ -190,8 +193,9 @@ std::string holders_text(std::string_view title,
   for (std::size_t i = 0; i < holders.size(); ++i) {
     const analysis::Group& group = holders[i].group;
     if (i < rows) {
-      const std::string& known_by = holders[i].known_by;
-      const std::string label = known_by.empty() ? group.label : group.label + ", " + known_by;
+      const HolderInfo& holder = holders[i];
+      std::string label = holder.plain_name.empty() ? group.label : holder.plain_name;
+      if (!holder.known_by.empty()) label += " (" + holder.known_by + ")";
       add(group.bytes, group.blocks, report::printable(label), Tone::kAccent);
     } else {
       rest_bytes += group.bytes;
@@ -221,8 +225,8 @@ std::string by_text(const std::string& when,
     if (question.by) {
       out = "\n" + note_text(std::string("no stacks were recorded") +
                                  (wants_modules ? ", and no annotations" : "") +
-                                 ": here are the sizes; _record_memory_history(stacks='python') "
-                                 "keeps them",
+                                 ", so sizes are listed instead; record with "
+                                 "_record_memory_history(stacks='python')",
                              terminal);
     }
     return out +
@@ -233,7 +237,7 @@ std::string by_text(const std::string& when,
     return text.empty() ? "" : heading(when + ", by stack", terminal) + text;
   }
   const std::string text = draw_site_tree(info.site_tree, question.top, whole, terminal);
-  return text.empty() ? "" : heading(when + ", by site", terminal) + text;
+  return text.empty() ? "" : heading(when + ", by place in the program (site)", terminal) + text;
 }
 
 std::string at_peak_text(const DeviceInfo& info,
@@ -261,7 +265,7 @@ class Histogram {
         table_({{std::string(column), Align::kRight},
                 {"blocks", Align::kRight},
                 {"", Align::kLeft, Fit::kDrops},
-                {"asked for", Align::kRight},
+                {"bytes", Align::kRight},
                 {"", Align::kLeft, Fit::kDrops}}) {}
 
   void measure(const analysis::HistogramBin& bin) {
@@ -316,7 +320,7 @@ std::vector<analysis::HistogramBin> coarser(const std::vector<analysis::Histogra
 std::string sizes_text(const DeviceInfo& info, const Terminal& terminal) {
   constexpr std::size_t kMostBins = 16;
   const auto bins = info.sizes.size() > kMostBins ? coarser(info.sizes) : info.sizes;
-  Histogram histogram("sizes of all blocks", "from", terminal);
+  Histogram histogram("sizes of all blocks", "at least", terminal);
   for (const analysis::HistogramBin& bin : bins) histogram.measure(bin);
   for (const analysis::HistogramBin& bin : bins) histogram.add(format_bytes(bin.low), bin);
   return histogram.text();
@@ -326,7 +330,8 @@ std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
   if (info.events == 0) return "";
   const bool has_times = info.duration_us > 0;
   const auto& bins = has_times ? info.lifetimes.by_time_us : info.lifetimes.by_events;
-  Histogram histogram("how long blocks live", has_times ? "below" : "events below", terminal);
+  Histogram histogram(
+      "how long blocks live", has_times ? "less than" : "events, less than", terminal);
   for (const analysis::HistogramBin& bin : bins) histogram.measure(bin);
   histogram.measure(info.lifetimes.initial);
   histogram.measure(info.lifetimes.final);
@@ -337,7 +342,7 @@ std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
             : format_count(bin.high),
         bin);
   }
-  if (info.lifetimes.initial.blocks > 0) histogram.add("from before", info.lifetimes.initial);
+  if (info.lifetimes.initial.blocks > 0) histogram.add("from earlier", info.lifetimes.initial);
   if (info.lifetimes.final.blocks > 0) histogram.add("to the end", info.lifetimes.final);
   return histogram.text();
 }
@@ -349,12 +354,12 @@ std::string oddities_text(const DeviceInfo& info, const Terminal& terminal) {
   std::string out;
   const auto add = [&](const std::string& text) { out += note_text(text, terminal); };
   if (info.dropped_events > 0) {
-    add(counted(info.dropped_events, "event", "events") +
-        " were dropped by the recorder; totals after that are too low or too high");
+    add("the recorder dropped " + counted(info.dropped_events, "event", "events") +
+        "; totals after that may be too low or too high");
   }
   if (info.anomalies.total() > 0) {
-    add(counted(info.anomalies.total(), "event does", "events do") +
-        " not fit the others: actions may have been left out while recording");
+    add(counted(info.anomalies.total(), "event contradicts", "events contradict") +
+        " the others: the recorder may have missed some");
   }
   return out.empty() ? out : "\n" + out;
 }
@@ -412,9 +417,12 @@ std::string draw_info(const InfoReport& report,
   out += at_peak_text(*info, question, terminal);
   out += sizes_text(*info, terminal) + lifetimes_text(*info, terminal);
   if (report.devices.size() > 1) {
-    out += "\nThis is the fullest device; --device NAME shows another.\n";
+    out += "\n" +
+           report::wrapped("This is the device with the highest peak; --device NAME shows another.",
+                           0,
+                           terminal.width);
   }
-  return out + "\n" + next_text(report, context);
+  return out + "\n" + context.words() + next_text(report, context);
 }
 
 }  // namespace headroom::cli

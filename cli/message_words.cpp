@@ -37,7 +37,7 @@ std::string process_words(const OomMessage& message, std::uint64_t pid) {
   if (message.own == OwnProcess::kByArithmetic) {
     return fmt::format(
         "held by process {}, which is this program: it holds what PyTorch reserved, and the card "
-        "has no room for that twice (in a container the driver counts processes otherwise)",
+        "has no room for that twice (in a container the driver numbers processes differently)",
         pid);
   }
   return fmt::format("held by process {}, which may be this program itself", pid);
@@ -46,37 +46,36 @@ std::string process_words(const OomMessage& message, std::uint64_t pid) {
 // The size in the message is the segment's; the tensor was smaller or as large.
 std::string asked_words(const OomMessage& message) {
   const std::uint64_t asked = message.numbers.asked_bytes;
-  if (message.writer == Writer::kVllm) return "needed for the cache of one request";
+  if (message.writer == Writer::kVllm) return "needed for the key-value cache of one request";
   if (message.writer == Writer::kTensorFlow)
-    return "asked for: the tensor, from its shape and type";
+    return "requested: the tensor, computed from its shape and type";
   if (message.numbers.total_bytes && message.writer == Writer::kJax) {
     return "needed by the compiled program";
   }
-  if (!is_pytorch_device(message.writer)) return "asked for";
-  constexpr const char* kOf = "asked of the device. ";
+  if (!is_pytorch_device(message.writer)) return "requested";
+  constexpr const char* kOf = "requested from the device. ";
   if (asked == memory::kSmallSegmentBytes) {
     return std::string(kOf) +
-           "2 MiB is the segment for any request up to 1 MiB: the tensor may be tiny, and "
-           "the device is full";
+           "PyTorch takes 2 MiB for any tensor up to 1 MiB: the tensor may be tiny, and the "
+           "device is full";
   }
   if (asked == memory::kLargeSegmentBytes) {
-    return std::string(kOf) +
-           "20 MiB is the segment for any request of 1 to 10 MiB: the tensor itself is "
-           "between those";
+    return std::string(kOf) + "PyTorch takes 20 MiB for any tensor of 1 to 10 MiB";
   }
-  return std::string(kOf) + "The tensor, rounded up to 2 MiB";
+  return std::string(kOf) + "It is the tensor, rounded up to a multiple of 2 MiB";
 }
 
 std::string limit_words(Writer writer) {
   switch (writer) {
     case Writer::kPyTorchMps:
-      return "allowed: PYTORCH_MPS_HIGH_WATERMARK_RATIO (1.7 unless set) of what Metal recommends";
+      return "the limit: PYTORCH_MPS_HIGH_WATERMARK_RATIO (1.7 unless set) times what Metal "
+             "recommends";
     case Writer::kVllm:
-      return "wanted at the start: gpu_memory_utilization of the card";
+      return "the share of the card that vLLM wants at its start (gpu_memory_utilization)";
     case Writer::kCupy:
-      return "allowed by CUPY_GPU_MEMORY_LIMIT or set_limit";
+      return "the limit, set by CUPY_GPU_MEMORY_LIMIT or set_limit";
     default:
-      return "allowed: a limit set by set_per_process_memory_fraction or the settings";
+      return "the limit, set by set_per_process_memory_fraction or by the settings";
   }
 }
 
@@ -87,7 +86,7 @@ std::string end_words(const OomMessage& message) {
     if (largest == nullptr || process.used_bytes > largest->used_bytes) largest = &process;
   }
   if (largest == nullptr) return "end other processes on the device";
-  return fmt::format("end other processes on the device: {} has {}",
+  return fmt::format("end other processes on the device: process {} has {}",
                      largest->pid,
                      format_bytes(largest->used_bytes));
 }
@@ -95,7 +94,7 @@ std::string end_words(const OomMessage& message) {
 std::string limit_remedy_words(const OomMessage& message, const MessageRemedy& remedy) {
   if (!message.numbers.limit_bytes) return "raise the fraction (set_per_process_memory_fraction)";
   const std::string from = "raise the limit of " + format_bytes(*message.numbers.limit_bytes);
-  if (!remedy.is_enough) return from + " to what the device has free";
+  if (!remedy.is_enough) return from + ", as far as the device has free memory";
   const std::uint64_t least =
       saturating_add(message.numbers.reserved_bytes(), message.numbers.asked_bytes);
   return fmt::format(
@@ -114,11 +113,13 @@ std::string expandable_words(const OomMessage& message) {
 
 std::string use_less_words(Writer writer) {
   if (writer == Writer::kJax || writer == Writer::kTensorFlow) {
-    return "use less: a smaller batch, computing activations again (rematerialisation), a larger "
-           "device";
+    return "use less memory: a smaller batch, or compute activations again (rematerialisation); or "
+           "use a larger device";
   }
-  if (writer == Writer::kPyTorchMps) return "use less: a smaller batch or model, half the bits";
-  return "use less: a smaller batch, checkpointed activations, half the bits, or a larger device";
+  if (writer == Writer::kPyTorchMps)
+    return "use less memory: a smaller batch, a smaller model or 16-bit numbers";
+  return "use less memory: a smaller batch, checkpointed activations or 16-bit numbers; or use a "
+         "larger device";
 }
 
 std::string vllm_share_words(const OomMessage& message) {
@@ -128,20 +129,20 @@ std::string vllm_share_words(const OomMessage& message) {
   }
   const double share =
       static_cast<double>(*numbers.free_bytes) / static_cast<double>(*numbers.total_bytes);
-  return fmt::format("lower gpu_memory_utilization to {:.2f}: that much of the card is free",
+  return fmt::format("lower gpu_memory_utilization to {:.2f}: that share of the card is free",
                      std::max(0.0, static_cast<double>(static_cast<int>(share * 100)) / 100));
 }
 
 std::string host_words(const OomMessage& message) {
-  std::string out = "this is main memory, not the GPU's: ";
+  std::string out = "this is about main memory, not the GPU's: ";
   if (message.writer == Writer::kPyTorchCpu || message.writer == Writer::kNumpy) {
     return out +
-           "make the array smaller or of fewer bits, load it in pieces, or use a machine with "
-           "more";
+           "use a smaller array or numbers of fewer bits, load it in pieces, or use a machine with "
+           "more main memory";
   }
   return out +
-         "fewer DataLoader workers and prefetched batches, weights loaded in pieces or mapped "
-         "(mmap), or a machine with more";
+         "use fewer DataLoader workers and prefetched batches, load weights in pieces or map them "
+         "(mmap), or use a machine with more main memory";
 }
 
 std::string vendor_tool(Writer writer) {
@@ -189,13 +190,13 @@ std::string writer_words(const OomMessage& message) {
     case Writer::kHipRuntime:
       return "the HIP runtime";
     case Writer::kCublas:
-      return "cuBLAS (or its counterpart on ROCm), which allocates beside PyTorch";
+      return "cuBLAS (or its counterpart on ROCm), which allocates outside PyTorch";
     case Writer::kCudnn:
-      return "cuDNN (or MIOpen), which allocates beside PyTorch";
+      return "cuDNN (or MIOpen), which allocates outside PyTorch";
     case Writer::kCudaLibrary:
-      return "a CUDA library, which allocates beside PyTorch";
+      return "a CUDA library, which allocates outside PyTorch";
     case Writer::kNccl:
-      return "NCCL, whose buffers lie beside PyTorch's memory";
+      return "NCCL, whose buffers are outside PyTorch's memory";
     case Writer::kCupy:
       return "CuPy";
     case Writer::kJax:
@@ -205,7 +206,7 @@ std::string writer_words(const OomMessage& message) {
     case Writer::kVllm:
       return "vLLM";
     case Writer::kKernel:
-      return "the kernel's out-of-memory killer, or who watches it";
+      return "the kernel's out-of-memory killer, or a program that watches it";
     case Writer::kCpp:
       return "a C++ program, about main memory";
     case Writer::kPython:
@@ -222,21 +223,22 @@ std::string writer_words(const OomMessage& message) {
 
 std::string verdict_words(const OomMessage& message) {
   if (message.writer == Writer::kKilled) {
-    return "The text does not tell why: the kernel's out-of-memory killer is the usual cause, but "
-           "anybody may send signal 9";
+    return "The text does not say why: the kernel's out-of-memory killer is the usual cause, but "
+           "any process may send signal 9";
   }
   if (message.writer == Writer::kKernel) {
     return message.is_container_limit
-               ? "shortage: main memory ran out under the limit of the container or job"
+               ? "shortage: main memory ran out: the container or job reached its limit"
                : "shortage: main memory ran out";
   }
   if (!message.verdict) {
-    return "The message does not tell whether memory was short or fragmented: it lacks the numbers";
+    return "The message does not say whether memory was short or fragmented: it has no numbers for "
+           "that";
   }
   if (message.writer == Writer::kVllm && message.numbers.limit_bytes) {
-    return "shortage: less is free at the start than vLLM was told to use";
+    return "shortage: at the start, less memory is free than vLLM was told to use";
   }
-  return "shortage: what is needed and what is held are more than there is";
+  return "shortage: the memory in use and the memory requested are more than there is";
 }
 
 std::vector<NumberWords> number_words(const OomMessage& message) {
@@ -250,28 +252,28 @@ std::vector<NumberWords> number_words(const OomMessage& message) {
       message.writer == Writer::kJax ? "the memory of the device"
                                      : fmt::format("the memory of GPU {}", numbers.device));
   add(numbers.free_bytes,
-      message.writer == Writer::kVllm ? "free"
-                                      : "free on the card, after PyTorch gave back all it could");
+      message.writer == Writer::kVllm
+          ? "free"
+          : "free on the card, after PyTorch gave back all that it could");
   add(numbers.this_process_bytes,
       message.writer == Writer::kKernel
-          ? "in main memory: the process that was killed"
-          : "held by this process: what PyTorch reserved, the CUDA context, libraries");
+          ? "of main memory were used by the process that was killed"
+          : "held by this process: PyTorch's reserved memory, the CUDA context, libraries");
   for (const device::ProcessMemory& process : numbers.other_processes) {
     add(process.used_bytes, process_words(message, static_cast<std::uint64_t>(process.pid)));
   }
   add(numbers.limit_bytes, limit_words(message.writer));
   add(numbers.allocated_bytes,
-      message.writer == Writer::kPyTorchMps
-          ? "allocated by PyTorch, with what it caches"
-          : "allocated: in tensors that are alive, with rounding");
+      message.writer == Writer::kPyTorchMps ? "allocated by PyTorch, its cache included"
+                                            : "allocated: live tensors, each rounded up");
   if (message.writer == Writer::kPyTorchMps && numbers.limit_bytes) {
-    add(message.other_bytes, "held by other programs and by this one outside PyTorch");
+    add(message.other_bytes, "held by other programs, and by this one outside PyTorch");
   }
   add(numbers.private_pool_bytes,
-      "of that, cached in private pools (CUDA graphs), where nobody else can use it");
+      "of that, in private pools (CUDA graphs), where no other tensor can use it");
   add(numbers.unallocated_bytes,
-      "reserved but unallocated: cached pieces beside live tensors. None was large enough, "
-      "and none could be given back");
+      "reserved but unallocated: cached, in pieces stuck beside live tensors. None was large "
+      "enough, and none could be given back");
   return out;
 }
 
@@ -280,10 +282,10 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
     case RemedyKind::kExpandableSegments:
       return expandable_words(message);
     case RemedyKind::kMaxSplitSize:
-      return fmt::format("set {}=max_split_size_mb:256: larger blocks are kept whole",
+      return fmt::format("set {}=max_split_size_mb:256: blocks larger than 256 MiB are not split",
                          message.settings_variable);
     case RemedyKind::kUpgradePyTorch:
-      return "upgrade PyTorch to 2.1 or later, which has expandable segments: this one refuses "
+      return "upgrade PyTorch to 2.1 or later, which has expandable segments: this release refuses "
              "them";
     case RemedyKind::kRaiseLimit:
       return limit_remedy_words(message, remedy);
@@ -291,8 +293,9 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
       return end_words(message);
     case RemedyKind::kFindOwnProcess:
       return fmt::format(
-          "find out whether process {} is this program before anything is ended: in "
-          "a container the message does not tell",
+          "{} {} may be this program itself: find out before you end any; in a container the "
+          "message does not say",
+          message.own_candidates.size() == 1 ? "process" : "processes",
           pids_text(message));
     case RemedyKind::kUseLess:
       return use_less_words(message.writer);
@@ -300,24 +303,28 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
       return message.writer == Writer::kPyTorchXpu ? "call torch.xpu.empty_cache()"
                                                    : "call torch.mps.empty_cache() between steps";
     case RemedyKind::kMpsWatermark:
-      return "set PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0: no limit, and the machine may swap or hang";
+      return "set PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0: this removes the limit, and the machine "
+             "may "
+             "swap or hang";
     case RemedyKind::kLeaveRoom:
-      return "leave room beside PyTorch's cache: torch.cuda.set_per_process_memory_fraction(0.9), "
-             "or torch.cuda.empty_cache() before the call; make the library's handle early";
+      return "leave room for it beside PyTorch's cache: call "
+             "torch.cuda.set_per_process_memory_fraction(0.9) at the start, or "
+             "torch.cuda.empty_cache() before the call that failed; create the library's handle "
+             "early";
     case RemedyKind::kSeeWhoHolds:
-      return fmt::format("see with {} who holds the memory of the device",
+      return fmt::format("run {} to see which processes hold the memory of the device",
                          vendor_tool(message.writer));
     case RemedyKind::kNcclBuffers:
       return "lower NCCL_BUFFSIZE or NCCL_MAX_NCHANNELS, or use fewer communicators";
     case RemedyKind::kXlaFraction:
-      return "set XLA_PYTHON_CLIENT_MEM_FRACTION: JAX takes 0.75 of the device unless told";
+      return "set XLA_PYTHON_CLIENT_MEM_FRACTION: JAX takes 0.75 of the device unless it is set";
     case RemedyKind::kXlaPreallocation:
-      return "set XLA_PYTHON_CLIENT_PREALLOCATE=false where others share the device";
+      return "set XLA_PYTHON_CLIENT_PREALLOCATE=false if other programs share the device";
     case RemedyKind::kTensorFlowGrowth:
-      return "set TF_FORCE_GPU_ALLOW_GROWTH=true where others share the device, or "
+      return "set TF_FORCE_GPU_ALLOW_GROWTH=true if other programs share the device, or "
              "TF_GPU_ALLOCATOR=cuda_malloc_async against fragmentation";
     case RemedyKind::kVllmRaiseShare:
-      return "raise gpu_memory_utilization, where the rest of the card is free";
+      return "raise gpu_memory_utilization, if the rest of the card is free";
     case RemedyKind::kVllmLowerShare:
       return vllm_share_words(message);
     case RemedyKind::kVllmShorterContext:
@@ -332,10 +339,10 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
       return "raise shared memory (docker --shm-size=8g or --ipc=host), or use fewer DataLoader "
              "workers";
     case RemedyKind::kKernelLog:
-      return "look whether it was the kernel: dmesg -T | grep -i 'killed process'";
+      return "check whether it was the kernel: dmesg -T | grep -i 'killed process'";
     case RemedyKind::kCheckSize:
-      return "check how the size is computed: no machine has that, most often a negative or "
-             "uninitialised number is in it";
+      return "check how the size is computed: no machine has that much; often a negative or "
+             "uninitialised number is the cause";
   }
   return "?";
 }
@@ -344,15 +351,15 @@ std::string record_words(const OomMessage& message) {
   if (is_pytorch_device(message.writer) ||
       (message.writer >= Writer::kCudaRuntime && message.writer <= Writer::kNccl)) {
     const bool is_pytorch = is_pytorch_device(message.writer);
-    return std::string("\nThe message does not say who holds the memory. To find out") +
+    return std::string("\nThe message does not say which tensors hold the memory. To find out") +
            (is_pytorch ? "" : ", in PyTorch") +
            ", record:\n\n"
            "    torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n"
-           "    ...                         # the program, in try: ... finally:\n"
+           "    ...                         # your program, in try: ... finally:\n"
            "    torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")\n\n";
   }
   if (message.writer == Writer::kJax) {
-    return "\nTo find out who holds the memory, record (pprof reads it):\n\n"
+    return "\nTo find out who holds the memory, record a profile, which pprof reads:\n\n"
            "    jax.profiler.save_device_memory_profile(\"memory.prof\")\n";
   }
   return {};

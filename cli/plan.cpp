@@ -70,15 +70,14 @@ ExitCode run_plan(const PlanWords& typed, const Context& context) {
   train::StepConfig config = step_config(typed.step);
   const train::PlanOptions options = plan_options(typed.step);
   if (typed.fits && !options.limit_bytes) {
-    throw UsageError("--fit: a limit is needed; add --limit, as --limit 24GiB, or --card");
+    throw UsageError("--fit needs a limit; add --limit 24GiB or --card rtx4090");
   }
   PlanReport report{.is_fit = typed.fits,
                     .is_auto = is_auto_checkpoint(typed.step),
                     .options = other_options(typed.step)};
   if (report.is_auto) {
     if (!options.limit_bytes) {
-      throw UsageError(
-          "--checkpoint auto: a limit is needed; add --limit, as --limit 24GiB, or --card");
+      throw UsageError("--checkpoint auto needs a limit; add --limit 24GiB or --card rtx4090");
     }
     config.checkpoint = train::mildest_checkpoint(config, options).mode;
   }
@@ -105,12 +104,12 @@ ExitCode run_plan(const PlanWords& typed, const Context& context) {
 RunFunction add_plan(CLI::App& app) {
   auto typed = std::make_shared<PlanWords>();
   add_step_options(app, typed->step);
-  app.add_flag("--fit", typed->fits, "the largest batch that fits --limit or --card")
+  app.add_flag("--fit", typed->fits, "find the largest batch that fits --limit or --card")
       ->group("Options");
-  app.add_option("-o,--output", typed->output, "write an interactive page")
+  app.add_option("-o,--output", typed->output, "write an interactive HTML page")
       ->type_name("FILE.html")
       ->group("Options");
-  app.add_flag("-f,--force", typed->force, "overwrite it where it exists")->group("Options");
+  app.add_flag("-f,--force", typed->force, "overwrite the page if it exists")->group("Options");
   return [typed](const Context& context) { return run_plan(*typed, context); };
 }
 
@@ -119,11 +118,11 @@ RunFunction add_plan(CLI::App& app) {
 Command plan_command() {
   return {.name = "plan",
           .group = "Train",
-          .summary = "the memory of a training step, exact, before the run",
+          .summary = "compute the memory of a training step exactly, before it runs",
           .examples =
-              "plan gpt2 --batch 16  the peak, when it is, and what for\n"
+              "plan gpt2 --batch 16  the peak, its moment, and what it is used for\n"
               "plan gpt2 --fit --card rtx4090,h200  the largest batch for each card\n"
-              "plan resnet50 --checkpoint sqrt --amp bf16  with what saves memory\n"
+              "plan resnet50 --checkpoint sqrt --amp bf16  with two ways to save memory\n"
               "plan deepnet -o plan.html  a page with the step as a curve, and controls",
           .add = add_plan};
 }

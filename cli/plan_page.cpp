@@ -107,7 +107,7 @@ Json page_data(const train::Plan& plan, const PlanPageOptions& options, const Pr
   }
   data["categories"] = Json::array();
   for (const auto category : kCurveCategories) {
-    data["categories"].push_back(category_name(category));
+    data["categories"].push_back(std::string(memory::plain_name(category)));
   }
   data["plans"] = plans_json(grid, options.plan, progress, texts);
   data["texts"] = texts.all();

@@ -28,15 +28,21 @@ std::string title(const PlanReport& report, const Terminal& terminal) {
                                 format_count(static_cast<std::uint64_t>(plan.parameters)),
                                 in_words(plan.config));
   if (report.is_fit && plan.fits) {
-    out += fmt::format("The largest batch that fits {}, of {} tried; one example more takes {}.\n",
-                       format_bytes(plan.limit_bytes.value_or(0)),
-                       report.tried,
-                       format_bytes(report.next_reserved));
+    out += report::wrapped(
+        fmt::format("Batch {} is the largest that fits in {} ({} were tried); one example more "
+                    "takes {}.",
+                    plan.config.batch,
+                    format_bytes(plan.limit_bytes.value_or(0)),
+                    report.tried,
+                    format_bytes(report.next_reserved)),
+        0,
+        terminal.width);
   }
   if (report.is_auto) out += checkpoint_line(plan.config.checkpoint, plan.fits);
   return out + paragraph(
-                   "A step of headroom's own runtime, in C++. PyTorch keeps other tensors for the "
-                   "same model and takes more: record it there, and ask doctor or tune.",
+                   "This is a step of headroom's own C++ runtime. PyTorch keeps other tensors for "
+                   "the same model and needs more: to know how much, record it there and run "
+                   "doctor on the recording.",
                    terminal);
 }
 
@@ -48,13 +54,13 @@ std::string peaks(const train::Plan& plan, const Terminal& terminal) {
                   report::styled(format_bytes(plan.peak_allocated), Tone::kStrong, terminal),
                   format_count(plan.peak_allocated),
                   when);
-  out += fmt::format(
-      "  peak reserved   {:>10}  {} bytes, {}\n",
-      format_bytes(plan.peak_reserved),
-      format_count(plan.peak_reserved),
-      plan.is_settled ? "however many steps" : fmt::format("in {} steps; it may grow", plan.steps));
+  out += fmt::format("  peak reserved   {:>10}  {} bytes, {}\n",
+                     format_bytes(plan.peak_reserved),
+                     format_count(plan.peak_reserved),
+                     plan.is_settled ? "for any number of steps"
+                                     : fmt::format("in {} steps; it may grow", plan.steps));
   if (plan.recompute_fraction > 0) {
-    out += fmt::format("  computed twice  {:>9.0f}%  of the forward's arithmetic\n",
+    out += fmt::format("  computed twice  {:>9.0f}%  of the forward pass\n",
                        plan.recompute_fraction * 100);
   }
   return out;
@@ -100,7 +106,7 @@ std::string layers(const train::Plan& plan, const Terminal& terminal) {
   std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const train::LayerBytes& one) {
     return train::total(one.categories);
   });
-  report::Table table({{.title = "at the peak"},
+  report::Table table({{.title = "layer, at the peak"},
                        {.title = "bytes", .align = Align::kRight},
                        {.title = "activations", .align = Align::kRight, .fit = report::Fit::kDrops},
                        {.title = "gradients", .align = Align::kRight, .fit = report::Fit::kDrops}});
@@ -115,35 +121,49 @@ std::string layers(const train::Plan& plan, const Terminal& terminal) {
   }
   std::string out = table.render(terminal, kIndent);
   if (sorted.size() > kMostLayers) {
-    out += fmt::format("  and {} more\n", sorted.size() - kMostLayers);
+    out += fmt::format("  and {} more layers\n", sorted.size() - kMostLayers);
   }
   return out;
 }
 
 std::string formulas(const train::Plan& plan, const Terminal& terminal) {
   if (plan.formulas.empty()) return {};
-  report::Table table({{.title = "by the books", .fit = report::Fit::kShrinks},
+  report::Table table({{.title = "textbook formula", .fit = report::Fit::kShrinks},
                        {.title = "bytes", .align = Align::kRight},
                        {.title = "error", .align = Align::kRight}});
   for (const train::Formula& one : plan.formulas) {
     table.add_row({one.text, format_bytes(one.bytes), fmt::format("{:+.1f} %", one.error * 100)});
   }
-  return table.render(terminal, kIndent);
+  std::string out = table.render(terminal, kIndent);
+  const auto has = [&plan](std::string_view part) {
+    return std::ranges::any_of(plan.formulas, [part](const train::Formula& one) {
+      return one.text.find(part) != std::string::npos;
+    });
+  };
+  if (has("B L a")) {
+    out +=
+        paragraph("P: parameters, B: batch, L: blocks, a: a block's output per example", terminal);
+  }
+  if (has("sqrt(n) a")) out += paragraph("n: blocks, a: the activations of a block", terminal);
+  if (has("inputs + a")) out += paragraph("a: the activations of a block", terminal);
+  return out;
 }
 
 std::string verdict(const train::Plan& plan, const Terminal& terminal) {
   if (!plan.limit_bytes) return {};
   const std::string limit = format_bytes(*plan.limit_bytes);
-  if (plan.fits) return "\n" + report::styled("Fits " + limit + ".", Tone::kGood, terminal) + "\n";
-  return "\n" + report::styled("Does not fit " + limit + ".", Tone::kBad, terminal) + "\n";
+  if (plan.fits) {
+    return "\n" + report::styled("It fits in " + limit + ".", Tone::kGood, terminal) + "\n";
+  }
+  return "\n" + report::styled("It does not fit in " + limit + ".", Tone::kBad, terminal) + "\n";
 }
 
 std::string cards(const PlanReport& report, const Terminal& terminal) {
   if (report.cards.empty()) return {};
   report::Table table({{.title = "card"},
-                       {.title = "has", .align = Align::kRight},
+                       {.title = "memory", .align = Align::kRight},
                        {.title = "batch", .align = Align::kRight},
-                       {.title = "takes", .align = Align::kRight},
+                       {.title = "reserved", .align = Align::kRight},
                        {.title = "fits"}});
   for (const CardPlan& card : report.cards) {
     table.add_row({card.name,
@@ -159,16 +179,17 @@ std::string next_command(const PlanReport& report, const Context& context) {
   const train::Plan& plan = report.plan;
   if (!report.page.empty()) return fmt::format("Wrote {}; open it in a browser.\n", report.page);
   const std::string typed = as_typed(plan.config) + report.options;
-  if (!plan.fits && plan.config.checkpoint == train::CheckpointMode::kNone && !report.is_fit) {
+  if (!plan.fits && plan.config.checkpoint == train::CheckpointMode::kNone && !report.is_fit &&
+      !report.is_auto) {
     return context.next("plan " + typed + " --checkpoint auto", "with less memory");
   }
   if (!plan.fits && !report.is_fit) {
     return context.next("plan " + typed + " --fit", "the largest batch");
   }
   if (train::find_model(plan.config.model.name).is_small) {
-    return context.next("train " + typed, "and see");
+    return context.next("train " + typed, "train it");
   }
-  return context.next("plan " + typed + " -o plan.html", "with sliders");
+  return context.next("plan " + typed + " -o plan.html", "a page with sliders");
 }
 
 }  // namespace
@@ -180,7 +201,7 @@ std::string draw_plan(const PlanReport& report, const Context& context) {
          draw_categories(plan.categories, out) + "\n" + curve(plan, out) + "\n" +
          layers(plan, out) + "\n" + formulas(plan, out) + cards(report, out) + verdict(plan, out) +
          fmt::format("\nPlanned in {}.\n", report::format_duration_ns(plan.seconds * 1e9)) +
-         next_command(report, context);
+         context.words() + next_command(report, context);
 }
 
 }  // namespace headroom::cli

@@ -62,17 +62,16 @@ std::string called_as(int argc, char** argv) {
 }
 
 void add_globals(CLI::App& app, Globals& globals) {
-  constexpr const char* kGroup = "Everywhere";
+  constexpr const char* kGroup = "Options of every command";
   app.set_help_flag();
-  app.add_flag("--json", globals.is_json, "one JSON object on standard output, for programs")
-      ->group(kGroup);
-  app.add_option("--color", globals.color, "auto, always or never; auto heeds NO_COLOR")
+  app.add_flag("--json", globals.is_json, "print one JSON object, for programs")->group(kGroup);
+  app.add_option("--color", globals.color, "auto (default), always or never; auto obeys NO_COLOR")
       ->check(CLI::IsMember({"auto", "always", "never"}).description(""))
       ->type_name("WHEN")
       ->group(kGroup);
-  app.add_flag("-v,--verbose", globals.verbosity, "say more; may be repeated")->group(kGroup);
-  app.add_flag("-h,--help", globals.wants_help, "this text")->group(kGroup);
-  app.add_flag("--version", globals.wants_version, "the version")->group(kGroup);
+  app.add_flag("-v,--verbose", globals.verbosity, "print more; may be repeated")->group(kGroup);
+  app.add_flag("-h,--help", globals.wants_help, "show this help")->group(kGroup);
+  app.add_flag("--version", globals.wants_version, "show the version")->group(kGroup);
 }
 
 Context make_context(const Globals& globals, std::string called) {
@@ -139,11 +138,48 @@ std::vector<std::string> long_option_names(const CLI::App& app) {
   return names;
 }
 
+// What CLI11 says of a value, in our words: `--steps: 'x' is not a number`.
+std::string value_message(const std::string& said) {
+  constexpr std::string_view kConvert = "Could not convert: ";
+  constexpr std::string_view kRange = ": Value ";
+  constexpr std::string_view kOutside = " not in range ";
+  constexpr std::string_view kMember = " not in {";
+  if (said.starts_with(kConvert)) {
+    const std::size_t is = said.find(" = ");
+    if (is == std::string::npos) return said;
+    return fmt::format("{}: '{}' is not a number",
+                       said.substr(kConvert.size(), is - kConvert.size()),
+                       said.substr(is + 3));
+  }
+  const std::size_t value = said.find(kRange);
+  const std::size_t range = said.rfind(kOutside);
+  if (value != std::string::npos && range != std::string::npos && range > value) {
+    const std::size_t from = value + kRange.size();
+    return fmt::format("{}: '{}' is not a number from {}",
+                       said.substr(0, value),
+                       said.substr(from, range - from),
+                       said.substr(range + kOutside.size()));
+  }
+  const std::size_t member = said.rfind(kMember);
+  const std::size_t colon = said.find(": ");
+  if (member != std::string::npos && colon < member && said.ends_with('}')) {
+    std::string names;
+    for (const char c : said.substr(member + kMember.size())) {
+      if (c != '}') names += c == ',' ? std::string(", ") : std::string(1, c);
+    }
+    return fmt::format("{}: '{}' is unknown; use one of {}",
+                       said.substr(0, colon),
+                       said.substr(colon + 2, member - colon - 2),
+                       names);
+  }
+  return said;
+}
+
 // The parser's complaint in our words: one line, and where to look.
 std::string usage_message(const CLI::App& app,
                           const CLI::ParseError& error,
                           std::string_view help) {
-  std::string message = error.what();
+  std::string message = value_message(error.what());
   if (const std::vector<std::string> extra = app.remaining(); !extra.empty()) {
     const bool is_option = extra.front().starts_with("-");
     message = fmt::format("unexpected {} '{}'", is_option ? "option" : "argument", extra.front());
@@ -168,7 +204,7 @@ void refuse_old_spelling(const CLI::App& app, const std::vector<std::string>& ar
                                                                  : "";
     if (!memory::parse_pytorch_version(value)) continue;
     throw UsageError(fmt::format(
-        "--version is headroom's own; for the release of PyTorch write --pytorch {}", value));
+        "--version is headroom's version; for the release of PyTorch write --pytorch {}", value));
   }
 }
 
@@ -225,7 +261,7 @@ ExitCode run_bare(const CLI::App& app, const Globals& globals, const Context& co
     return ExitCode::kDone;
   }
   throw UsageError(
-      fmt::format("no command; commands: {}; see '{} --help'", command_names(), context.called_as));
+      fmt::format("name a command: {}; see '{} --help'", command_names(), context.called_as));
 }
 
 ExitCode run(std::vector<std::string> arguments, const std::string& called) {
@@ -283,11 +319,11 @@ int run_program(int argc, char** argv) noexcept {
     (void)std::fprintf(stderr, "headroom: %s\n", error.what());
     return static_cast<int>(ExitCode::kCouldNot);
   } catch (const std::bad_alloc&) {
-    return fail("out of host memory", ExitCode::kCouldNot);
+    return fail("main memory ran out", ExitCode::kCouldNot);
   } catch (const std::exception& error) {
     return fail(error.what(), ExitCode::kCouldNot);
   } catch (...) {
-    return fail("an error of unknown kind; please report it", ExitCode::kCouldNot);
+    return fail("an unknown error; please report it", ExitCode::kCouldNot);
   }
 }
 

@@ -74,7 +74,7 @@ DeviceReplay replay_device(const trace::Trace& trace,
                            const Context& context) {
   DeviceReplay out{
       .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
-  context.progress(out.name + ": putting the history together");
+  context.progress(out.name + ": reading the events");
   out.program = replay::compile_with_empty_caches(
       trace,
       device,
@@ -104,10 +104,11 @@ DeviceReplay replay_device(const trace::Trace& trace,
 void check(const ReplayQuestion& question, std::size_t devices) {
   if (!question.decisions_path.empty()) {
     if (question.policies.size() != 1) {
-      throw UsageError("-o writes the decisions of one policy; name it with one --policy");
+      throw UsageError("-o writes the decisions of one policy; name it with --policy, once");
     }
     if (question.policies[0].kind == PolicyKind::kAsyncPool) {
-      throw UsageError("-o: a model decides nothing; name paged or a policy of pytorch");
+      throw UsageError(
+          "-o: cudaMallocAsync is modelled and has no decisions; name paged or a pytorch policy");
     }
     if (devices > 1) {
       throw UsageError("-o writes the decisions on one device, and this recording has " +
@@ -118,7 +119,7 @@ void check(const ReplayQuestion& question, std::size_t devices) {
   const bool compares = std::ranges::any_of(
       question.policies, [](const Policy& p) { return p.kind == PolicyKind::kAsRecorded; });
   if (!compares) {
-    throw UsageError("--verify compares with what was recorded; add --policy pytorch");
+    throw UsageError("--verify compares with the recorded decisions; add --policy pytorch");
   }
 }
 
@@ -136,14 +137,15 @@ ReplayReport replay_all(const trace::Trace& trace,
   const auto devices = replay::replayable(trace);
   if (devices.empty()) {
     throw Error(question.path +
-                ": no history to replay; record one with "
+                ": it has no events to replay; record them with "
                 "torch.cuda.memory._record_memory_history() before the run");
   }
   check(question, devices.size());
   if (question.verifies && trace::is_of_paged(trace)) {
     throw UsageError(
-        "--verify compares PyTorch's decisions with a recording of PyTorch, and this one is of the "
-        "paged allocator; without --verify it can be replayed");
+        "--verify needs a recording of PyTorch, and this one was made by the paged allocator; "
+        "leave "
+        "--verify out to replay it");
   }
   ReplayReport report{.path = question.path, .question = question};
   DecisionLog log;
@@ -208,53 +210,67 @@ ExitCode run(const ReplayWords& words, const Context& context) {
 
 RunFunction add_replay(CLI::App& app) {
   auto words = std::make_shared<ReplayWords>();
-  app.add_option("trace", words->path, "a PyTorch snapshot or a .hrt recording, plain or .zst")
-      ->type_name("TRACE")
+  app.add_option("RECORDING", words->path, "a PyTorch snapshot or a .hrt file, plain or .zst")
+      ->type_name("RECORDING")
       ->required()
       ->group("Options");
-  app.add_option("--policy",
-                 words->policies,
-                 "pytorch (as recorded), pytorch:default, pytorch:CONF, paged (ours), or "
-                 "cudaMallocAsync (a model); may be repeated")
+  app.add_option(
+         "--policy",
+         words->policies,
+         "the allocator: pytorch (as recorded), pytorch:default, pytorch:CONF with CONF as in "
+         "PYTORCH_ALLOC_CONF, paged (headroom's own) or cudaMallocAsync (modelled); may be "
+         "repeated (default: the usual ones)")
       ->type_name("P")
       ->allow_extra_args(false)
       ->group("Options");
-  app.add_option("--limit", words->limit, "what may be reserved, such as 12GiB")
-      ->type_name("BYTES")
+  app.add_option("--limit",
+                 words->limit,
+                 "the most that the allocator may reserve, such as 12GiB (default: as recorded)")
+      ->type_name("SIZE")
       ->group("Options");
-  app.add_option("--card", words->card, "the device, as h100, rtx4090 or 24GiB; list shows them")
+  app.add_option("--card",
+                 words->card,
+                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
+                 "names them")
       ->type_name("CARD")
       ->group("Options");
-  app.add_option("--pytorch", words->version, "the PyTorch release to decide as, such as 2.11")
+  app.add_option("--pytorch",
+                 words->version,
+                 "follow the rules of this PyTorch release, such as 2.11 (default: inferred)")
       ->type_name("VERSION")
       ->group("Options");
-  app.add_flag("--verify", words->verifies, "compare every decision with the recorded one")
+  app.add_flag("--verify",
+               words->verifies,
+               "compare every address with the recorded one; needs --policy pytorch")
       ->group("Options");
   app.add_flag("--smallest-limit",
                words->finds_smallest_limit,
-               "find the least limit that the traffic survives")
+               "find the smallest limit without an out-of-memory error")
       ->group("Options");
-  app.add_option("-o,--output", words->decisions_path, "write the decisions as CSV")
+  app.add_option("-o,--output",
+                 words->decisions_path,
+                 "write every decision of the allocator as CSV; needs one --policy")
       ->type_name("FILE")
       ->group("Options");
-  app.add_flag("-f,--force", words->force, "overwrite it where it exists")->group("Options");
+  app.add_flag("-f,--force", words->force, "overwrite FILE if it exists")->group("Options");
   return [words](const Context& context) { return run(*words, context); };
 }
 
 }  // namespace
 
 Command replay_command() {
-  return {.name = "replay",
-          .group = "Look into a recording",
-          .summary = "run a recording again under other settings, without a GPU",
-          .examples =
-              "replay run.pickle  as recorded, beside the usual settings\n"
-              "replay run.pickle --verify --policy pytorch  is every address PyTorch's?\n"
-              "replay run.pickle --policy paged --smallest-limit  what would our allocator need?\n"
-              "replay run.pickle --policy pytorch:roundup_power2_divisions:4 --limit 16GiB  "
-              "would it fit?\n"
-              "replay run.pickle --smallest-limit --json  for a script",
-          .add = add_replay};
+  return {
+      .name = "replay",
+      .group = "Look into a recording",
+      .summary = "run a recording again under other settings, without a GPU",
+      .examples =
+          "replay run.pickle  as recorded, beside the usual policies\n"
+          "replay run.pickle --verify --policy pytorch  is every address the same as in PyTorch?\n"
+          "replay run.pickle --policy paged --smallest-limit  how little would paged need?\n"
+          "replay run.pickle --policy pytorch:roundup_power2_divisions:4 --limit 16GiB  "
+          "would it fit?\n"
+          "replay run.pickle --smallest-limit --json  the same for programs",
+      .add = add_replay};
 }
 
 }  // namespace headroom::cli

@@ -38,10 +38,10 @@ std::string policy_title(const PolicyResult& entry, const Program& program) {
   std::string title = entry.policy.name;
   if (entry.policy.kind == replay::PolicyKind::kAsRecorded) {
     title += program.is_of_paged    ? " (default settings)"
-             : program.conf.empty() ? " (as recorded: default)"
+             : program.conf.empty() ? " (as recorded: default settings)"
                                     : " (as recorded)";
   }
-  if (entry.is_model) title += " (a model)";
+  if (entry.is_model) title += " (modelled)";
   return report::printable(title);
 }
 
@@ -54,12 +54,12 @@ std::string recorded_text(const DeviceReplay& device, const Terminal& terminal) 
                                   counted(program.events, "event", "events"),
                                   counted(program.allocs, "allocation", "allocations"));
   if (program.failures > 0) facts += ", " + counted(program.failures, "failure", "failures");
-  facts += program.is_whole() ? "; the whole history" : "; the end of a history";
+  facts += program.is_whole() ? "; the whole history" : "; the last part of a longer history";
   if (program.is_of_paged) {
-    facts += ", of the paged allocator";
+    facts += ", recorded by the paged allocator";
   } else {
-    facts +=
-        program.conf.empty() ? ", default settings" : ", under " + report::printable(program.conf);
+    facts += program.conf.empty() ? ", default settings"
+                                  : ", settings " + report::printable(program.conf);
   }
   return report::wrapped(facts, 0, terminal.width);
 }
@@ -71,13 +71,15 @@ std::string odd_text(const Program& program, const Terminal& terminal) {
   const auto add = [&](std::uint64_t count, std::string_view one, std::string_view many) {
     if (count > 0) parts.push_back(counted(count, one, many));
   };
-  add(odd.frees_of_nothing, "free of nothing", "frees of nothing");
-  add(odd.allocs_at_live_address, "allocation at a live address", "allocations at live addresses");
+  add(odd.frees_of_nothing, "free without an allocation", "frees without an allocation");
+  add(odd.allocs_at_live_address,
+      "allocation at an address in use",
+      "allocations at addresses in use");
   add(odd.missing_at_end, "block missing at the end", "blocks missing at the end");
   add(odd.contradictions, "contradiction", "contradictions");
-  std::string text = "The recording does not fit together: ";
+  std::string text = "The recording contradicts itself: ";
   for (std::size_t i = 0; i < parts.size(); ++i) text += (i > 0 ? ", " : "") + parts[i];
-  return report::wrapped(text + ". It was replayed as far as it goes.", 0, terminal.width);
+  return report::wrapped(text + ". It was replayed as far as possible.", 0, terminal.width);
 }
 
 // --- The comparison ------------------------------------------------------------------------------
@@ -116,8 +118,8 @@ std::string table_text(const DeviceReplay& device, const Terminal& terminal) {
   };
   report::Table table({{.title = "peak reserved"},
                        {.title = "", .align = Align::kRight},
-                       {.title = "over live", .align = Align::kRight},
-                       {.title = "driver", .align = Align::kRight, .fit = Fit::kDrops},
+                       {.title = "times live", .align = Align::kRight},
+                       {.title = "driver time", .align = Align::kRight, .fit = Fit::kDrops},
                        {.title = "retries", .align = Align::kRight, .fit = Fit::kDrops},
                        {.title = "fits"}});
   std::vector<std::string> titles{""};
@@ -131,7 +133,7 @@ std::string table_text(const DeviceReplay& device, const Terminal& terminal) {
                    entry.is_model ? "" : format_count(result.retries),
                    fits_text(entry, terminal)});
   }
-  titles.emplace_back("live: the sizes asked for");
+  titles.emplace_back("live: the bytes that the program asked for");
   table.add_row({drawn(device.program.peak_live, Tone::kGood),
                  format_bytes(device.program.peak_live),
                  "1.00"});
@@ -151,8 +153,8 @@ std::string bounds_text(const DeviceReplay& device, const Terminal& terminal) {
   for (const PolicyResult& entry : device.results) {
     const std::string range = range_text(entry.result);
     if (range.empty()) continue;
-    out += paragraph(fmt::format("{}: {}, by where the driver puts segments; PyTorch before 2.13 "
-                                 "breaks ties by address.",
+    out += paragraph(fmt::format("{}: {}, depending on where the driver puts segments: before 2.13 "
+                                 "PyTorch chooses between equal blocks by address.",
                                  report::printable(entry.policy.name),
                                  range),
                      terminal);
@@ -162,8 +164,8 @@ std::string bounds_text(const DeviceReplay& device, const Terminal& terminal) {
 
 std::string limit_text(const PolicyResult& entry, const Terminal& terminal) {
   if (!entry.smallest) return "";
-  return paragraph(fmt::format("{}: survives from a limit of {} on, with {} there (found in {} "
-                               "runs).",
+  return paragraph(fmt::format("{}: the smallest limit it survives is {}, with {} (found in {} "
+                               "replays).",
                                report::printable(entry.policy.name),
                                format_bytes(entry.smallest->bytes),
                                counted(entry.smallest->retries, "retry", "retries"),
@@ -177,7 +179,7 @@ std::string excess_text(const PolicyResult& entry, const Program& program, const
   const memory::PagedBound& bound = result.bound->bound;
   return paragraph(fmt::format("{}: bound exceeded at event {}: {} reserved, of {} in live pages, "
                                "{} of slab residue, a cushion of {} and {} unsettled. This is a "
-                               "bug of ours.",
+                               "bug in headroom; please report it.",
                                report::printable(entry.policy.name),
                                format_count(program.op_events[result.bound->op]),
                                format_bytes(bound.reserved_bytes),
@@ -195,31 +197,34 @@ std::string failure_text(const PolicyResult& entry, const Program& program, cons
   std::string text;
   if (result.first_failure) {
     const replay::FailedAllocation& failure = *result.first_failure;
-    text = fmt::format("{}: {} failed, the first a request of {} at event {} with {} reserved{}.",
+    text = fmt::format("{}: {} failed; {} was for {} at event {}, when {} was reserved{}.",
                        entry.policy.name,
                        counted(result.ooms, "request", "requests"),
+                       result.ooms == 1 ? "it" : "the first",
                        format_bytes(failure.size_bytes),
                        format_count(program.op_events[failure.op]),
                        format_bytes(failure.reserved),
                        failure.was_recorded ? ", where PyTorch failed too" : "");
   }
   if (result.recorded_ooms_served > 0) {
-    text += fmt::format("{}{}: {} of {} recorded failures would have been served.",
+    text += fmt::format("{}{}: {} of {} recorded failures would have succeeded.",
                         text.empty() ? "" : " ",
                         entry.policy.name,
                         format_count(result.recorded_ooms_served),
                         format_count(program.failures));
   }
   if (!text.empty() && result.peak_live != program.peak_live) {
-    text += " What it served had a live peak of " + format_bytes(result.peak_live) + ".";
+    text +=
+        " The requests that succeeded had a live peak of " + format_bytes(result.peak_live) + ".";
   }
   if (result.unknown_past_op) {
     const std::size_t op = *result.unknown_past_op;
-    text += fmt::format(" {} event {}: the program would have done something else.",
-                        program.ops[op].kind == replay::OpKind::kFailed
-                            ? "Unknown past the recorded failure at"
-                            : "A guess past",
-                        format_count(program.op_events[op]));
+    const bool is_recorded = program.ops[op].kind == replay::OpKind::kFailed;
+    text += fmt::format(
+        " The results after {}event {} are {}: the program would have done something else.",
+        is_recorded ? "the recorded failure at " : "",
+        format_count(program.op_events[op]),
+        is_recorded ? "unknown" : "a guess");
   }
   return text.empty() ? "" : paragraph(report::printable(text), t);
 }
@@ -236,10 +241,10 @@ std::string bound_text(const DeviceReplay& device, const Terminal& terminal) {
   const std::vector<PolicyResult>& all = device.results;
   const bool are_same = std::ranges::all_of(
       all, [&](const PolicyResult& entry) { return entry.limit_bytes == all[0].limit_bytes; });
-  if (are_same) return all[0].limit_bytes ? line("All", all[0]) : "";
+  if (are_same) return all[0].limit_bytes ? line("All policies ran", all[0]) : "";
   std::string out;
   for (const PolicyResult& entry : all) {
-    if (entry.limit_bytes) out += line(report::printable(entry.policy.name) + ":", entry);
+    if (entry.limit_bytes) out += line(report::printable(entry.policy.name) + " ran", entry);
   }
   return out;
 }
@@ -248,10 +253,10 @@ std::string bound_text(const DeviceReplay& device, const Terminal& terminal) {
 
 std::string version_line(const replay::Verification& v) {
   const bool is_by_age = v.version >= memory::kPyTorch213;
-  return fmt::format("Ties are broken {}{}.",
-                     is_by_age ? "by the age of segments, as PyTorch does from 2.13 on"
-                               : "by address, as PyTorch did up to 2.12",
-                     v.is_version_proved ? "; the other way does not give these addresses" : "");
+  return fmt::format("Between equal free blocks {}{}.",
+                     is_by_age ? "the age of the segment decides, as in PyTorch 2.13 and later"
+                               : "the address decides, as in PyTorch up to 2.12",
+                     v.is_version_proved ? "; the other rule gives other addresses" : "");
 }
 
 std::string mismatch_text(const replay::Mismatch& mismatch, const Terminal& terminal) {
@@ -274,19 +279,19 @@ std::string verification_text(const DeviceReplay& device, const Terminal& termin
     std::string out = heading("Compared with the recording", terminal);
     out += paragraph(
         fmt::format(
-            "{} of {} allocations at PyTorch's own addresses; {}.",
+            "{} of {} allocations have the same address as in PyTorch; {}.",
             format_count(same),
             format_count(entry.result.allocs),
             v.segment_mismatches == 0
-                ? "every segment taken and given back where it did"
+                ? "every segment is taken and given back as in PyTorch"
                 : counted(v.segment_mismatches, "segment event differs", "segment events differ")),
         terminal);
     if (v.is_exact()) {
       out += paragraph(version_line(v), terminal);
     } else {
       out += paragraph(
-          "Other settings than the recorded ones, another version (--pytorch), card "
-          "(--card) or limit (--limit) may explain it.",
+          "The cause may be settings other than the recorded ones, another release of PyTorch "
+          "(--pytorch), card (--card) or limit (--limit).",
           terminal);
     }
     if (v.first) out += mismatch_text(*v.first, terminal);
@@ -343,9 +348,9 @@ std::string next_text(const ReplayReport& report, const Context& context) {
       report.devices, [](const DeviceReplay& device) { return device.program.is_of_paged; });
   if (!report.question.verifies && can_verify) {
     return context.next("replay " + path + " --verify --policy pytorch",
-                        "is every address PyTorch's own?");
+                        "is every address the same as in PyTorch?");
   }
-  return context.next("replay " + path + " --smallest-limit", "the least memory it survives");
+  return context.next("replay " + path + " --smallest-limit", "the smallest limit it survives");
 }
 
 }  // namespace
@@ -358,7 +363,7 @@ std::string draw(const ReplayReport& report, const Context& context) {
     out += device_text(device, context.out);
     is_first = false;
   }
-  return out + "\n" + next_text(report, context);
+  return out + "\n" + context.words() + next_text(report, context);
 }
 
 }  // namespace headroom::cli

@@ -80,7 +80,7 @@ void add_rest(std::span<const Holder> all, std::size_t shown, Bytes of, HolderTa
     blocks += of(one).blocks;
   }
   if (shown < all.size()) {
-    table.add(bytes, blocks, fmt::format("{} more; --top lists them", all.size() - shown));
+    table.add(bytes, blocks, fmt::format("{} more; info --top lists them", all.size() - shown));
   }
 }
 
@@ -92,7 +92,7 @@ std::string draw_site_tree(std::span<const SiteNode> sites,
                            const Terminal& terminal) {
   const std::size_t shown = std::min(top, sites.size());
   if (shown == 0) return "";
-  HolderTable table("site, and where below it", whole, terminal);
+  HolderTable table("site, and the calls below it", whole, terminal);
   for (const SiteNode& site : sites.first(shown)) table.add_tree(site, "", "");
   add_rest(
       sites, shown, [](const SiteNode& one) -> const SiteNode& { return one; }, table);

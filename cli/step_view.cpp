@@ -26,7 +26,7 @@ std::string draw_categories(const train::CategoryBytes& bytes, const report::Ter
   for (const memory::Category category : kOrder) {
     const std::uint64_t value = bytes[static_cast<std::size_t>(category)];
     if (value == 0) continue;
-    parts.push_back({.label = category_name(category),
+    parts.push_back({.label = std::string(plain_name(category)),
                      .value = value,
                      .tone = kTones[parts.size() % kTones.size()]});
   }
@@ -40,8 +40,11 @@ std::string draw_categories(const train::CategoryBytes& bytes, const report::Ter
 }
 
 std::string checkpoint_line(train::CheckpointMode mode, bool fits) {
-  if (fits) return fmt::format("Checkpointing {} is the mildest that fits.\n", to_string(mode));
-  return fmt::format("No checkpointing fits; {} takes the least.\n", to_string(mode));
+  if (!fits) {
+    return fmt::format("No --checkpoint mode fits; {} takes the least memory.\n", to_string(mode));
+  }
+  if (mode == train::CheckpointMode::kNone) return "It fits without checkpointing.\n";
+  return fmt::format("--checkpoint {} fits and computes the least again.\n", to_string(mode));
 }
 
 }  // namespace headroom::cli

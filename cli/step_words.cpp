@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kStepGroup = "The step";
 
 std::string model_help() {
-  std::string out = "which model:";
+  std::string out = "the model:";
   for (const train::ModelInfo& info : train::models()) out += fmt::format(" {}", info.name);
   return out;
 }
@@ -48,7 +48,7 @@ std::string settings_of(const std::string& policy) {
     return fmt::format("{},{}", kOurs, policy.substr(kPaged.size()));
   }
   throw UsageError(
-      fmt::format("--policy: '{}' is none of paged, pytorch and pytorch:CONF, such as "
+      fmt::format("--policy: '{}' is unknown; use paged, pytorch or pytorch:CONF, such as "
                   "pytorch:expandable_segments:True",
                   policy));
 }
@@ -63,30 +63,46 @@ void add_step_options(CLI::App& app, StepWords& words) {
       ->type_name("MODEL")
       ->required()
       ->group("Options");
-  option("--batch", words.batch, "N", "examples of a step; else the model's own");
-  option("--seq", words.seq, "N", "tokens of an example");
-  option("--depth", words.depth, "N", "blocks of the model");
-  option("--width", words.width, "N", "features of the model");
-  option(
-      "--optimizer", words.optimizer, "NAME", "sgd, momentum, adam or adamw; else the model's own");
-  option("--lr", words.lr, "X", "the learning rate; else the optimiser's own");
-  option(
-      "--dtype,--amp", words.precision, "TYPE", "f32, f64; bf16 or f16: autocast over f32 weights");
+  option("--batch", words.batch, "N", "examples per step (default: the model's own)");
+  option("--seq", words.seq, "N", "tokens per example (default: the model's own)");
+  option("--depth", words.depth, "N", "blocks in the model (default: the model's own)");
+  option("--width", words.width, "N", "features per layer (default: the model's own)");
+  option("--optimizer",
+         words.optimizer,
+         "NAME",
+         "sgd, momentum, adam or adamw (default: the model's own)");
+  option("--lr", words.lr, "X", "learning rate (default: the optimizer's own)");
+  option("--dtype,--amp",
+         words.precision,
+         "TYPE",
+         "f32 (default), f64, or bf16 or f16 as autocast over f32 weights");
   option("--checkpoint",
          words.checkpoint,
          "MODE",
-         "what the backward computes again: none, sqrt, all; auto: the mildest that fits");
-  option("--accumulate", words.accumulate, "N", "cut the batch into so many micro-batches");
-  option("--workers", words.workers, "N", "threads that prepare batches; else nobody but the step");
-  option("--prefetch", words.prefetch, "N", "batches on their way while a step runs");
-  option("--seed", words.seed, "N", "of weights and examples");
-  option("--limit", words.limit, "SIZE", "what the allocator may reserve, as 24GiB");
-  app.add_option("--card", words.cards, "for a card, as h100, rtx4090 or 24GiB; list shows them")
+         "which blocks the backward pass computes again to save memory: none (default), sqrt, all, "
+         "or auto, the least that fits the limit");
+  option("--accumulate", words.accumulate, "N", "split the batch into N micro-batches (default 1)");
+  option("--workers",
+         words.workers,
+         "N",
+         "threads that prepare batches (default 0: the step does it)");
+  option("--prefetch", words.prefetch, "N", "batches copied ahead while a step runs (default 0)");
+  option("--seed", words.seed, "N", "seed of weights and examples (default 0)");
+  option("--limit",
+         words.limit,
+         "SIZE",
+         "the most that the allocator may reserve, such as 24GiB (default: the device)");
+  app.add_option("--card",
+                 words.cards,
+                 "card names or sizes, such as h100,rtx4090 or 24GiB; --card list names them")
       ->type_name("CARD,...")
       ->delimiter(',')
       ->group(kStepGroup);
-  option(
-      "--policy", words.policy, "POLICY", "the allocator: paged (ours), pytorch or pytorch:CONF");
+  option("--policy",
+         words.policy,
+         "POLICY",
+         "the allocator: paged (headroom's, default), pytorch, or pytorch:CONF with CONF as in "
+         "PYTORCH_ALLOC_CONF");
 }
 
 bool is_auto_checkpoint(const StepWords& words) { return words.checkpoint == "auto"; }
@@ -94,8 +110,7 @@ bool is_auto_checkpoint(const StepWords& words) { return words.checkpoint == "au
 train::StepConfig step_config(const StepWords& words) {
   return typed_right([&words] {
     if (words.batch && *words.batch < 1) {
-      throw InvalidArgument(
-          fmt::format("a batch of {} is not possible; 1 or more is", *words.batch));
+      throw InvalidArgument(fmt::format("--batch: {} is too small; use 1 or more", *words.batch));
     }
     train::StepConfig config{.model = {.name = words.model,
                                        .depth = words.depth,
@@ -183,25 +198,6 @@ std::string in_words(const train::StepConfig& config) {
     out += fmt::format(", checkpointing {}", to_string(config.checkpoint));
   }
   return out;
-}
-
-std::string category_name(memory::Category category) {
-  switch (category) {
-    case memory::Category::kParameter:
-      return "parameters";
-    case memory::Category::kGradient:
-      return "gradients";
-    case memory::Category::kOptimizerState:
-      return "optimizer";
-    case memory::Category::kActivation:
-      return "activations";
-    case memory::Category::kWorkspace:
-      return "workspace";
-    case memory::Category::kData:
-      return "data";
-    default:
-      return "other";
-  }
 }
 
 }  // namespace headroom::cli

@@ -51,7 +51,4 @@ void add_step_options(CLI::App& app, StepWords& words);
 // "batch 8 in 2 micro-batches, adamw, f32, no checkpointing".
 [[nodiscard]] std::string in_words(const train::StepConfig& config);
 
-// "activation": the categories as people call them.
-[[nodiscard]] std::string category_name(memory::Category category);
-
 }  // namespace headroom::cli

@@ -29,8 +29,8 @@ std::string bars(const Tour& tour, const Terminal& terminal) {
   const memory::Account& account = tour.diagnosis.account;
   const std::array<report::BarPart, 3> parts{
       report::BarPart{"live", account.live() + account.rounding_bytes, Tone::kAccent},
-      report::BarPart{"cached beside live blocks", account.cached_hard_bytes, Tone::kBad},
-      report::BarPart{"cached, wrong size", account.cached_soft_bytes, Tone::kWarn}};
+      report::BarPart{"cached, stuck", account.cached_hard_bytes, Tone::kBad},
+      report::BarPart{"cached, can be given back", account.cached_soft_bytes, Tone::kWarn}};
   std::string out =
       "  " + report::stacked_bar(parts, std::min(76, terminal.width - 4), terminal) + "\n";
   for (const std::string& line : report::legend_lines(parts, terminal.width - 2, terminal)) {
@@ -57,7 +57,7 @@ std::string settings(const Tour& tour, const Terminal& terminal) {
                    row.fits ? "fits" : "out of memory"});
   }
   if (tour.paged) {
-    table.add_row({"(our own allocator, paged)",
+    table.add_row({"headroom's own allocator (paged)",
                    format_bytes(tour.paged->peak_reserved),
                    tour.paged->fits ? "fits" : "out of memory"});
   }
@@ -72,22 +72,22 @@ std::string draw_tour(const Tour& tour, const Context& context) {
       report::styled("1. A PyTorch program, replayed", Tone::kStrong, terminal) + "\n\n";
   out += lesson(
       fmt::format("samples/{}: GPT-2 trained on sequences of varying length, recorded on an H200. "
-                  "Replayed here, without a GPU, {} of {} allocations land at PyTorch's own "
-                  "addresses{}.",
+                  "Replayed here, without a GPU, {} of {} allocations have the same address as in "
+                  "PyTorch{}.",
                   tour.sample,
                   format_count(tour.same_addresses),
                   format_count(tour.allocs),
-                  tour.segment_mismatches == 0 ? ", every segment at its place" : ""),
+                  tour.segment_mismatches == 0 ? ", and every segment too" : ""),
       terminal);
   out += bars(tour, terminal) + verdict(tour, terminal);
-  out += lesson(fmt::format("The same requests under other settings, without a bound and on a "
-                            "card that leaves {}:",
+  out += lesson(fmt::format("The same requests under other settings: the peak without a limit, "
+                            "and whether they fit in {}:",
                             format_bytes(tour.limit_bytes)),
                 terminal);
   out += settings(tour, terminal);
   if (!tour.export_line.empty()) {
-    out +=
-        lesson("So, before the program starts:", terminal) + "      " + tour.export_line + "\n\n";
+    out += lesson("So, set this before the program starts:", terminal) + "      " +
+           tour.export_line + "\n\n";
   }
   return out;
 }

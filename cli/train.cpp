@@ -44,9 +44,9 @@ device::Device& find_train_device(const std::string& name, std::unique_ptr<devic
     return *own;
   }
   const auto found = device::registry().find(name);
-  if (!found) throw UsageError(fmt::format("--device: {}; meta is there always", found.error()));
+  if (!found) throw UsageError(fmt::format("--device: {}; meta is always there", found.error()));
   if ((*found)->id().kind == device::DeviceKind::kCuda) {
-    throw UsageError("--device: ops run on cpu and meta so far, not on " + name);
+    throw UsageError("--device: use cpu or meta; training does not run yet on " + name);
   }
   return **found;
 }
@@ -94,8 +94,8 @@ void check_record_name(const std::string& path) {
   }
   const std::string base = std::filesystem::path(path).replace_extension().string();
   throw UsageError(
-      fmt::format("--record: '{}' would not be what its name says: a run is written as .hrt; name "
-                  "it {}.hrt, then 'convert' makes .pickle, .csv and others of it",
+      fmt::format("--record: '{}' does not end in .hrt, the format of a recording; name it "
+                  "{}.hrt, and 'convert' makes .pickle, .csv and others of it",
                   path,
                   base.ends_with('/') ? base + "run" : without_endings(base)));
 }
@@ -160,7 +160,7 @@ ExitCode run_train(const TrainWords& typed, const Context& context) {
   train::StepConfig config = step_config(typed.step);
   train::PlanOptions options = plan_options(typed.step);
   if (typed.steps < 1) {
-    throw UsageError(fmt::format("{} steps are not possible; 1 or more are", typed.steps));
+    throw UsageError(fmt::format("--steps: {} is too small; use 1 or more", typed.steps));
   }
   check_record_name(typed.record);
   std::unique_ptr<device::Device> own;
@@ -191,19 +191,25 @@ RunFunction add_train(CLI::App& app) {
   constexpr const char* kGroup = "Options";
   auto typed = std::make_shared<TrainWords>();
   add_step_options(app, typed->step);
-  app.add_option("--device", typed->device, "where: cpu or meta")
+  app.add_option("--device", typed->device, "cpu (default), or meta, which computes nothing")
       ->type_name("DEVICE")
       ->group(kGroup);
-  app.add_option("--steps", typed->steps, "how many (20)")->type_name("N")->group(kGroup);
-  app.add_flag("--retry", typed->retries, "when memory runs out, shrink the micro-batch and go on")
+  app.add_option("--steps", typed->steps, "training steps (default 20)")
+      ->type_name("N")
       ->group(kGroup);
-  app.add_option("--data", typed->data, "bytes for a language model, or IDX images for mlp")
+  app.add_flag(
+         "--retry", typed->retries, "when memory runs out, use smaller micro-batches and go on")
+      ->group(kGroup);
+  app.add_option(
+         "--data",
+         typed->data,
+         "a file to learn from: any bytes for gpt2-tiny, IDX images for mlp (default: made up)")
       ->type_name("FILE")
       ->group(kGroup);
-  app.add_option("--record", typed->record, "write every allocation to a recording")
+  app.add_option("--record", typed->record, "record every allocation in this file")
       ->type_name("FILE.hrt")
       ->group(kGroup);
-  app.add_flag("-f,--force", typed->force, "overwrite it where it exists")->group(kGroup);
+  app.add_flag("-f,--force", typed->force, "overwrite the recording if it exists")->group(kGroup);
   return [typed](const Context& context) { return run_train(*typed, context); };
 }
 
@@ -212,12 +218,12 @@ RunFunction add_train(CLI::App& app) {
 Command train_command() {
   return {.name = "train",
           .group = "Train",
-          .summary = "train a model, inside a limit, with its account",
+          .summary = "train a model within a memory limit, and show where the memory goes",
           .examples =
-              "train gpt2-tiny --steps 50  watch the loss fall, and the memory\n"
-              "train deepnet --limit 300MiB --checkpoint auto  inside a limit\n"
-              "train deepnet --limit 200MiB --retry  smaller pieces when memory runs out\n"
-              "train gpt2-tiny --record run.hrt  then: info run.hrt",
+              "train gpt2-tiny --steps 50  watch the loss and the memory\n"
+              "train deepnet --limit 300MiB --checkpoint auto  within a limit\n"
+              "train deepnet --limit 200MiB --retry  go on with smaller micro-batches\n"
+              "train gpt2-tiny --record run.hrt  record it; then: info run.hrt",
           .add = add_train};
 }
 

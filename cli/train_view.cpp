@@ -48,8 +48,11 @@ std::string losses(const TrainReport& report, const Terminal& terminal) {
 }
 
 std::string difference(std::uint64_t measured, std::uint64_t planned) {
-  const auto by = static_cast<std::int64_t>(measured - planned);
-  return by == 0 ? "0 bytes" : fmt::format("{:+} bytes", by);
+  if (measured == planned) return "0 bytes";
+  const bool is_more = measured > planned;
+  return fmt::format("{}{} bytes",
+                     is_more ? '+' : '-',
+                     format_count(is_more ? measured - planned : planned - measured));
 }
 
 std::string peaks(const TrainReport& report, const Terminal& terminal) {
@@ -75,7 +78,7 @@ std::string account(const memory::Account& account, const Terminal& terminal) {
   for (const memory::AccountLine& line : memory::lines(account)) {
     table.add_row({line.label, format_bytes(line.size_bytes)});
   }
-  table.add_row({"= the device", format_bytes(account.sum())});
+  table.add_row({"total of the device", format_bytes(account.sum())});
   return "\n" + table.render(terminal, kIndent);
 }
 
@@ -95,10 +98,9 @@ std::string last_line(const TrainReport& report, const Context& context) {
   const std::string typed = as_typed(report.config) + report.options;
   if (!report.fits()) {
     if (report.remedies.empty()) {
-      return context.next("plan " + as_typed(report.config), "what it would take");
+      return context.next("plan " + as_typed(report.config), "the memory it needs");
     }
-    return context.next("train " + with_remedy(report, report.remedies.front()),
-                        "planned to fit; or --retry");
+    return context.next("train " + with_remedy(report, report.remedies.front()), "planned to fit");
   }
   if (!report.record.empty()) {
     return context.next("info " + shell_word(report.record), "what was recorded");
@@ -119,12 +121,12 @@ std::string draw_train(const TrainReport& report, const Context& context) {
   for (const std::string& line : report.told) text += paragraph(line, out);
   text += "\n" + losses(report, out);
   if (!report.fits()) {
-    text += report::styled("Out of memory.", Tone::kBad, out) + "\n\n" + report.shortage + "\n\n";
+    text += report::styled("It does not fit.", Tone::kBad, out) + "\n\n" + report.shortage + "\n\n";
     return text + last_line(report, context);
   }
   text += "\n" + peaks(report, out) + "\n" + draw_categories(report.categories, out);
   if (report.account) text += account(*report.account, out);
-  return text + "\n" + last_line(report, context);
+  return text + "\n" + context.words() + last_line(report, context);
 }
 
 }  // namespace headroom::cli

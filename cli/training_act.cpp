@@ -100,7 +100,7 @@ std::vector<TrainingRow> training_rows(const StepConfig& config) {
     rows.push_back({.name = name, .plan = train::plan(changed)});
     rows.back().fits = train::plan(changed, {.limit_bytes = kTrainingLimit}).fits;
   };
-  add("as it is", [](StepConfig&) {});
+  add("no fix", [](StepConfig&) {});
   add("sgd instead of adamw", [](StepConfig& c) {
     c.optimizer = "sgd";
     c.lr = 0.1;
@@ -109,7 +109,7 @@ std::vector<TrainingRow> training_rows(const StepConfig& config) {
   add("checkpoint sqrt(n)", [](StepConfig& c) { c.checkpoint = CheckpointMode::kSqrt; });
   add("checkpoint all", [](StepConfig& c) { c.checkpoint = CheckpointMode::kAll; });
   add("4 micro-batches", [](StepConfig& c) { c.accumulate = 4; });
-  add("the last two", [](StepConfig& c) {
+  add("checkpoint all, 4 micro-batches", [](StepConfig& c) {
     c.checkpoint = CheckpointMode::kAll;
     c.accumulate = 4;
   });

@@ -42,9 +42,9 @@ std::string failure(const TrainingAct& act, const Terminal& terminal) {
   const train::StepConfig& config = act.config;
   std::string out =
       said(fmt::format(
-               "{} with {} blocks of {}, {} parameters, in C++: a batch of {} x {} tokens with {}, "
-               "on a device of {} of which {} may be used. It does not fit, and the error says "
-               "who holds what:",
+               "{} with {} blocks of width {} and {} parameters, in C++: a batch of {} x {} tokens "
+               "with {}, on a device of {} with a limit of {}. It does not fit, and the error says "
+               "what holds the memory:",
                config.model.name,
                config.model.depth.value_or(0),
                config.model.width.value_or(0),
@@ -56,11 +56,11 @@ std::string failure(const TrainingAct& act, const Terminal& terminal) {
                format_bytes(act.limit_bytes)),
            terminal);
   out += indented_text(act.report, terminal);
-  out +=
-      said("A loop that must go on wraps its step in with_retry, which keeps the batch:", terminal);
+  out += said("A program that must go on wraps its step in with_retry, which splits the batch:",
+              terminal);
   for (const std::string& line : act.told) out += report::wrapped(line, 6, terminal.width);
   return out + "\n" +
-         said(fmt::format("The step then has the loss {:.4f}; without a limit it is {:.4f}.",
+         said(fmt::format("The loss of that step is {:.4f}; without a limit it is {:.4f}.",
                           act.retried_loss,
                           act.first_loss),
               terminal);
@@ -78,10 +78,10 @@ std::string fixes(const TrainingAct& act, const Terminal& terminal) {
   report::Table table({{"fix", Align::kLeft, report::Fit::kShrinks},
                        {"planned", Align::kRight},
                        {"measured", Align::kRight},
-                       {"differ by", Align::kRight},
+                       {"difference", Align::kRight},
                        {fmt::format("in {}", format_bytes(act.limit_bytes))},
                        {"loss", Align::kRight},
-                       {"a step", Align::kRight}});
+                       {"per step", Align::kRight}});
   for (const TrainingRow& row : act.rows) {
     table.add_row({row.name,
                    format_bytes(row.plan.peak_reserved),
@@ -91,13 +91,13 @@ std::string fixes(const TrainingAct& act, const Terminal& terminal) {
                    fmt::format("{:.4f}", row.loss),
                    terminal.is_terminal ? report::format_duration_ns(row.seconds * 1e9) : ""});
   }
-  std::string out = said(
-      "Each fix, planned on a device without memory before anything is computed, then trained:",
-      terminal);
+  std::string out =
+      said("Each fix: its peak planned before anything is computed, then measured in training:",
+           terminal);
   out += table.render(terminal, kIndent) + "\n";
-  return out + said(fmt::format("Reserved bytes at the peak, and the loss of step {}. bf16 saves "
-                                "memory on a processor but no time: its products go through f32 "
-                                "there, so that a step is slower.",
+  return out + said(fmt::format("Planned and measured are the bytes reserved at the peak, the loss "
+                                "is that of step {}. On a processor bf16 saves memory but no time: "
+                                "its products are computed in f32.",
                                 act.steps),
                     terminal);
 }
@@ -140,22 +140,22 @@ std::string curve(const TrainingRow& row, std::uint64_t highest, const Terminal&
 std::string curves(const TrainingAct& act, const Terminal& terminal) {
   constexpr std::size_t kCheckpointed = 4;
   const std::uint64_t highest = act.rows.front().plan.peak_allocated;
-  return said("What is allocated through one step, from one allocation to the next:", terminal) +
+  return said("Allocated memory through one step, allocation by allocation:", terminal) +
          curve(act.rows.front(), highest, terminal) +
          curve(act.rows.at(kCheckpointed), highest, terminal);
 }
 
 std::string account(const TrainingAct& act, const Terminal& terminal) {
   std::string out =
-      said("And when it has trained, every byte of the device is in one line:", terminal);
+      said("After the training, every byte of the device is in one of these lines:", terminal);
   for (const memory::AccountLine& line : memory::lines(act.account)) {
-    out += fmt::format("  {:<36} {:>10} {:>14}\n",
+    out += fmt::format("  {:<40} {:>10} {:>14}\n",
                        line.label,
                        format_bytes(line.size_bytes),
                        format_count(line.size_bytes));
   }
-  return out + fmt::format("  {:<36} {:>10} {:>14}\n\n",
-                           "the device",
+  return out + fmt::format("  {:<40} {:>10} {:>14}\n\n",
+                           "total",
                            format_bytes(act.account.total_bytes),
                            format_count(act.account.sum()));
 }

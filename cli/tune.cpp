@@ -37,11 +37,11 @@ void check_key(const std::string& key) {
   if (std::ranges::find(keys, key) != keys.end()) return;
   std::vector<std::string> names(keys.begin(), keys.end());
   if (const auto meant = suggest(key, names)) {
-    throw UsageError(
-        fmt::format("--without: '{}' is not searched; did you mean '{}'?", key, *meant));
+    throw UsageError(fmt::format(
+        "--without: '{}' is not a key that tune changes; did you mean '{}'?", key, *meant));
   }
-  throw UsageError(
-      fmt::format("--without: '{}' is not searched; what is: {}", key, fmt::join(names, ", ")));
+  throw UsageError(fmt::format(
+      "--without: '{}' is not a key that tune changes; those are {}", key, fmt::join(names, ", ")));
 }
 
 TuneQuestion question_of(const TuneWords& typed) {
@@ -91,24 +91,32 @@ ExitCode run(const TuneWords& typed, const Context& context) {
 RunFunction add_tune(CLI::App& app) {
   constexpr const char* kGroup = "Options";
   auto typed = std::make_shared<TuneWords>();
-  app.add_option("trace",
+  app.add_option("RECORDING",
                  typed->paths,
-                 "PyTorch snapshots or .hrt recordings, plain or .zst; several choose one setting "
-                 "for all")
-      ->type_name("TRACE")
+                 "PyTorch snapshots or .hrt files, plain or .zst; of several, the setting that is "
+                 "best for all")
+      ->type_name("RECORDING")
       ->required()
       ->group(kGroup);
-  app.add_option("--limit", typed->limit, "what the allocator may reserve; as recorded without")
+  app.add_option("--limit",
+                 typed->limit,
+                 "the most that the allocator may reserve, such as 12GiB (default: as recorded)")
       ->type_name("SIZE")
       ->group(kGroup);
-  app.add_option("--card", typed->card, "the device, as h100, rtx4090 or 24GiB; list shows them")
+  app.add_option("--card",
+                 typed->card,
+                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
+                 "names them")
       ->type_name("CARD")
       ->group(kGroup);
-  app.add_option(
-         "--pytorch", typed->version, "the release that will run it, as 2.11; else inferred")
+  app.add_option("--pytorch",
+                 typed->version,
+                 "the PyTorch release that will run the program, such as 2.11 (default: inferred)")
       ->type_name("VERSION")
       ->group(kGroup);
-  app.add_option("--without", typed->without, "a key to leave alone; may be repeated")
+  app.add_option("--without",
+                 typed->without,
+                 "do not change this key, such as expandable_segments; may be repeated")
       ->type_name("KEY")
       ->allow_extra_args(false)
       ->group(kGroup);
@@ -145,7 +153,7 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
   }
   if (pointers.empty()) {
     throw Error(fmt::format(
-        "{}: no history to replay; was torch.cuda.memory._record_memory_history() called?",
+        "{}: it has no events to replay; was torch.cuda.memory._record_memory_history() called?",
         fmt::join(question.paths, ", ")));
   }
   replay::TuneOptions options = question.options;
@@ -160,15 +168,16 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
 }
 
 Command tune_command() {
-  return {.name = "tune",
-          .group = "Look into a recording",
-          .summary = "which PYTORCH_ALLOC_CONF takes the least memory, by replay",
-          .examples =
-              "tune snapshot.pickle  the best setting, and the line to export\n"
-              "tune snapshot.pickle --limit 16GiB  one that fits\n"
-              "tune snapshot.pickle --without expandable_segments  where those cannot be used\n"
-              "tune train.pickle eval.pickle  one setting for both",
-          .add = add_tune};
+  return {
+      .name = "tune",
+      .group = "Look into a recording",
+      .summary = "find the PYTORCH_ALLOC_CONF setting that takes the least memory",
+      .examples =
+          "tune snapshot.pickle  the best setting, and the line to export\n"
+          "tune snapshot.pickle --limit 16GiB  a setting that fits in 16GiB\n"
+          "tune snapshot.pickle --without expandable_segments  for a program that cannot use them\n"
+          "tune train.pickle eval.pickle  one setting for two programs",
+      .add = add_tune};
 }
 
 }  // namespace headroom::cli

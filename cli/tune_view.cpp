@@ -31,7 +31,7 @@ double saved_share(const Candidate& one, const Candidate& current) {
 }
 
 std::string conf_text(const Candidate& one) {
-  return one.conf.empty() ? "the factory settings" : report::printable(one.conf);
+  return one.conf.empty() ? "default settings" : report::printable(one.conf);
 }
 
 std::string release_name(memory::PyTorchVersion version) {
@@ -51,8 +51,8 @@ std::string maker_text(const TuneReport& report, const Terminal& terminal) {
         report::printable(one.name),
         is_paged ? "paged" : "native",
         format_bytes(one.recorded_reserved),
-        is_paged ? ": no setting of PyTorch's was in force, and what follows is what PyTorch's "
-                   "allocator would reserve for the same requests"
+        is_paged ? ": no setting of PyTorch was in effect. Below is what PyTorch's allocator would "
+                   "reserve for the same requests"
                  : " and decides as PyTorch's does");
     out += report::wrapped(text, 0, terminal.width);
   }
@@ -72,23 +72,25 @@ std::string heading(const TuneReport& report, const Terminal& terminal) {
     out += fits ? "  " + facts + "\n" : "\n" + report::wrapped(facts, kIndent, terminal.width);
   }
   const replay::TuneOptions& options = report.question.options;
-  std::string how = fmt::format("Replayed under {} settings, as {}{} decides",
-                                format_count(report.result.tried),
-                                release_name(report.version),
-                                report.question.options.version ? "" : " (inferred)");
+  std::string how = fmt::format(
+      "Tried {} settings by replay, with the rules of {}{}",
+      format_count(report.result.tried),
+      release_name(report.version),
+      report.question.options.version ? "" : " (inferred from the recording; --pytorch sets it)");
   if (options.limit_bytes) {
     how += fmt::format(", within a limit of {}", format_bytes(*options.limit_bytes));
   } else if (report.result.has_limit) {
     how += ", within the recorded limit";
   }
-  if (options.card_bytes) how += fmt::format(", on {}", format_bytes(*options.card_bytes));
+  if (options.card_bytes)
+    how += fmt::format(", on a card of {}", format_bytes(*options.card_bytes));
   return out + report::wrapped(how + ".", 0, terminal.width) + maker_text(report, terminal);
 }
 
 // --- The bars ------------------------------------------------------------------------------------
 
 std::string outcome(const Candidate& one, const Candidate& current) {
-  if (!one.fits) return fmt::format("out of memory after {}", percent(one.served));
+  if (!one.fits) return fmt::format("out of memory at {} of the run", percent(one.served));
   std::string text = pad(format_bytes(one.peak_reserved), 9, report::Align::kRight);
   if (current.fits) {
     const double saved = saved_share(one, current);
@@ -154,7 +156,7 @@ std::string bars(const TuneReport& report, const Terminal& terminal) {
   const std::vector<const Candidate*> rest = others(result);
   std::uint64_t longest = std::max(result.current.peak_reserved, result.best.peak_reserved);
   for (const Candidate* one : rest) longest = std::max(longest, one->peak_reserved);
-  std::string out = "\n" + report::styled("reserved at the peak", Tone::kStrong, terminal) + "\n";
+  std::string out = "\n" + report::styled("peak reserved", Tone::kStrong, terminal) + "\n";
   out += bar_text(result.current, report, "now", longest, terminal);
   if (result.best.conf != result.current.conf) {
     out += bar_text(result.best, report, "best", longest, terminal);
@@ -181,17 +183,20 @@ std::string own_advice(const TuneReport& report, const Terminal& terminal) {
   }
   if (best.peak_reserved >= recorded) {
     return report::styled("Nothing to change.", Tone::kGood, terminal) + "\n" +
-           paragraph(fmt::format("No setting of PyTorch's reserves less than the {} that it took.",
-                                 format_bytes(recorded)),
-                     terminal);
+           paragraph(
+               fmt::format(
+                   "No setting of PyTorch's allocator reserves less than the {} that it reserved.",
+                   format_bytes(recorded)),
+               terminal);
   }
   const std::string conf = best.conf.starts_with("backend:")
                                ? best.conf
                                : "backend:native" + (best.conf.empty() ? "" : "," + best.conf);
-  return report::wrapped(is_paged ? "To run it on the allocator that decides as PyTorch's:"
-                                  : "Set this before the program starts:",
-                         0,
-                         terminal.width) +
+  return report::wrapped(
+             is_paged ? "To run it on headroom's native allocator, which decides as PyTorch's does:"
+                      : "Set this before the program starts:",
+             0,
+             terminal.width) +
          "  export HEADROOM_ALLOC_CONF=" + shell_word(conf) + "\n" +
          paragraph(fmt::format("It would reserve {} at the peak instead of {}.",
                                format_bytes(best.peak_reserved),
@@ -207,17 +212,19 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   }
   if (result.is_current_best()) {
     return report::styled("Nothing to change.", Tone::kGood, terminal) + "\n" +
-           report::wrapped(fmt::format("No other setting saves {} of what it takes now.",
-                                       fmt::format("{:.0f} %", replay::kWorthAPart * 100)),
-                           kIndent,
-                           terminal.width);
+           report::wrapped(
+               fmt::format("No other setting saves {} or more of the memory reserved now.",
+                           fmt::format("{:.0f} %", replay::kWorthAPart * 100)),
+               kIndent,
+               terminal.width);
   }
   std::string what;
   if (best.conf.empty()) {
     what = "Unset PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF.\n";
   } else {
     what = report::wrapped(
-        "Set this before the program starts; before PyTorch 2.10 the second name counts:",
+        "Set this before the program starts. PyTorch 2.10 and later read the first name, older "
+        "releases only the second:",
         0,
         terminal.width);
     what += exports(best);
@@ -225,15 +232,15 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   std::string effect;
   if (!result.current.fits) {
     effect =
-        fmt::format("It then fits: {} is reserved at the peak.", format_bytes(best.peak_reserved));
+        fmt::format("Then it fits: it reserves {} at the peak.", format_bytes(best.peak_reserved));
   } else if (best.peak_reserved > result.current.peak_reserved) {
     // The recorded settings use a key that is to be left alone.
-    effect = fmt::format("The least without {}: {} reserved at the peak, {} more than now.",
+    effect = fmt::format("Without {}, the best setting reserves {} at the peak, {} more than now.",
                          fmt::join(report.question.options.without, ", "),
                          format_bytes(best.peak_reserved),
                          format_bytes(best.peak_reserved - result.current.peak_reserved));
   } else {
-    effect = fmt::format("Saves {} of {} reserved at the peak, {}.",
+    effect = fmt::format("This saves {} of the {} reserved at the peak ({}).",
                          format_bytes(result.saved_bytes()),
                          format_bytes(result.current.peak_reserved),
                          percent(saved_share(best, result.current)));
@@ -246,8 +253,8 @@ std::string no_fit(const TuneReport& report, const Terminal& terminal) {
   for (const TunedHistory& one : report.histories) live = std::max(live, one.peak_live);
   const Candidate& best = report.result.best;
   const std::string text = fmt::format(
-      "The one that gets furthest, {}, serves {} of the traffic. {} is live at the "
-      "peak: no setting makes that less.",
+      "{} gets furthest, to {} of the run. At the peak {} is live, which no setting changes: use "
+      "less memory, or a larger card.",
       conf_text(best),
       percent(best.served),
       format_bytes(live));
@@ -267,32 +274,39 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   std::string out;
   const bool is_told = report.question.options.version.has_value();
   if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !is_told) {
-    out += note("large_segment_size_mb needs PyTorch 2.11; for an older one add --pytorch 2.10.",
-                terminal);
+    out += note(
+        "large_segment_size_mb needs PyTorch 2.11 or later; for an older release add --pytorch "
+        "2.10.",
+        terminal);
   } else if (report.version < memory::kPyTorch211 && !is_told) {
-    out += note("With PyTorch 2.11 there is large_segment_size_mb too; --pytorch 2.11 tries it.",
+    out += note("PyTorch 2.11 and later also have large_segment_size_mb; --pytorch 2.11 tries it.",
                 terminal);
   }
   if (best.peak_reserved_low != best.peak_reserved_high) {
-    out += note(fmt::format("Between {} and {}, by where the driver places segments.",
-                            format_bytes(best.peak_reserved_low),
-                            format_bytes(best.peak_reserved_high)),
-                terminal);
+    out +=
+        note(fmt::format(
+                 "The best setting reserves between {} and {}, depending on where the driver puts "
+                 "segments.",
+                 format_bytes(best.peak_reserved_low),
+                 format_bytes(best.peak_reserved_high)),
+             terminal);
   }
   for (const TunedHistory& one : report.histories) {
     if (one.start_reserved == 0) continue;
-    out += note(fmt::format("{} starts in the middle: {} was reserved by then, under the recorded "
-                            "settings, and counts under all. Record from the start to learn more.",
-                            report::printable(one.name),
-                            format_bytes(one.start_reserved)),
-                terminal);
+    out +=
+        note(fmt::format("{} starts in the middle of a run: {} was already reserved under the "
+                         "recorded settings, and counts for every setting. Record from the start "
+                         "for a full answer.",
+                         report::printable(one.name),
+                         format_bytes(one.start_reserved)),
+             terminal);
   }
   const bool has_failures = std::ranges::any_of(
       report.histories, [](const TunedHistory& one) { return one.failures > 0; });
   if (has_failures) {
     out += note(
-        "The recording has a request that failed: what its program would have asked for "
-        "past it is not known.",
+        "A request failed in the recording: what the program would have asked for after it is "
+        "not known.",
         terminal);
   }
   return out;
@@ -302,7 +316,7 @@ std::string next_text(const TuneReport& report, const Context& context) {
   const std::string file = shell_word(report.question.paths.front());
   const Candidate& best = report.result.best;
   if (!best.fits && find_command("doctor") != nullptr) {
-    return context.next("doctor " + file, "what holds the memory");
+    return context.next("doctor " + file, "who holds the memory");
   }
   if (best.fits && best.config.expandable_segments && report.result.best_without_expandable) {
     std::string limit;
@@ -311,9 +325,9 @@ std::string next_text(const TuneReport& report, const Context& context) {
       limit = " --limit " + (parse_bytes(text).value() == *bytes ? text : std::to_string(*bytes));
     }
     return context.next(fmt::format("tune {}{} --without expandable_segments", file, limit),
-                        "where those cannot be used");
+                        "for a program that cannot use them");
   }
-  return context.next("info " + file, "who holds what is left");
+  return context.next("info " + file, "who holds the rest");
 }
 
 }  // namespace
@@ -323,7 +337,7 @@ std::string draw_tune(const TuneReport& report, const Context& context) {
   std::string out = heading(report, terminal) + bars(report, terminal) + "\n";
   out += report.result.best.fits ? advice(report, terminal) : no_fit(report, terminal);
   out += notes(report, terminal);
-  return out + "\n" + next_text(report, context);
+  return out + "\n" + context.words() + next_text(report, context);
 }
 
 }  // namespace headroom::cli

@@ -31,7 +31,7 @@ std::string meant_size(const std::string& text, std::uint64_t bytes) {
                                      const std::string& text,
                                      std::uint64_t bytes) {
   const std::string meant = meant_size(text, bytes);
-  throw UsageError(fmt::format("{}: {} is below 1MiB, in which nothing runs{}",
+  throw UsageError(fmt::format("{}: {} is too small, the least is 1MiB{}",
                                option,
                                format_bytes(bytes),
                                meant.empty() ? "; write a size such as 24GiB" : meant));
@@ -76,8 +76,8 @@ std::vector<std::string> near_cards(std::string_view typed) {
   const std::string meant =
       near.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(near, ", "));
   throw UsageError(
-      fmt::format("--card: '{}' is neither a size such as 24GiB nor a card known here; {}'--card "
-                  "list' shows those",
+      fmt::format("--card: '{}' is neither a size such as 24GiB nor a known card; {}'--card list' "
+                  "names the cards",
                   shown,
                   meant));
 }
@@ -131,7 +131,7 @@ std::string cards_text(const Context& context) {
     table.add_row(
         {std::string(card.name), format_count(card.size_bytes), format_bytes(card.size_bytes)});
   }
-  return table.render(context.out) + "\nOr any size, such as --card 24GiB.\n";
+  return table.render(context.out) + "\nOr give any size, such as --card 24GiB.\n";
 }
 
 }  // namespace headroom::cli

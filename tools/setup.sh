@@ -75,7 +75,7 @@ ensure_packages() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
       apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null >&2
   }
-  apt_get update || say "could not refresh the package lists; trying with those there are"
+  apt_get update || say "could not refresh the package lists; trying with the lists that are here"
   apt_get install --no-install-recommends "${missing[@]}" ||
     die "apt-get could not install ${missing[*]} (its message is above)"
 }

@@ -134,11 +134,10 @@ std::string nothing_found(std::string_view text) {
                                         "CUBLAS_STATUS_NOT_INITIALIZED"}) {
     if (text.find(status) == std::string_view::npos) continue;
     return std::string(status) +
-           " is not by itself out of memory: it has other causes as well, so look for a message "
-           "before it that is";
+           " alone does not mean out of memory: it has other causes too. Look for an out-of-memory "
+           "message before it";
   }
-  return "this is no out-of-memory message of PyTorch or of another program that is known here, "
-         "such as 'CUDA out of memory. Tried to allocate ...'";
+  return "no out-of-memory message was found, such as 'CUDA out of memory. Tried to allocate ...'";
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace headroom::memory {
 namespace {
 
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kLabelWidth = 38;
+constexpr std::size_t kLabelWidth = 40;
 constexpr std::size_t kSizeWidth = 11;
 constexpr std::size_t kBytesWidth = 27;  // 2^64 - 1 with its commas takes 26
 constexpr std::size_t kSitesShown = 5;
@@ -113,14 +113,14 @@ std::string mismatch_text(const Account& account) {
 }
 
 std::string limit_words(const Account& account) {
-  if (!account.limit_below_bytes) return "of " + format_bytes(*account.limit_bytes);
-  return "between " + format_bytes(*account.limit_bytes) + " and " +
+  if (!account.limit_below_bytes) return " of a limit of " + format_bytes(*account.limit_bytes);
+  return " of a limit between " + format_bytes(*account.limit_bytes) + " and " +
          format_bytes(*account.limit_below_bytes);
 }
 
 std::string reserved_text(const Account& account) {
   std::string text = "reserved " + format_bytes(account.reserved());
-  if (account.limit_bytes) text += " of a limit " + limit_words(account);
+  if (account.limit_bytes) text += limit_words(account);
   if (account.largest_cached_bytes != 0) {
     text += ", largest cached block " + format_bytes(account.largest_cached_bytes);
   }
@@ -134,7 +134,7 @@ std::string reserved_text(const Account& account) {
 
 std::string sites_text(const Account& account) {
   if (account.sites.empty()) return "";
-  std::string out = "\nlive, by site\n";
+  std::string out = "\nlive, by place in the program (site)\n";
   const std::size_t shown = std::min(kSitesShown, account.sites.size());
   for (std::size_t i = 0; i < shown; ++i) {
     out += row(site_label(account.sites[i]), account.sites[i].size_bytes);
@@ -144,7 +144,7 @@ std::string sites_text(const Account& account) {
     rest = saturating_add(rest, account.sites[i].size_bytes);
   }
   const std::size_t more = account.sites.size() - shown;
-  if (more > 0) out += row(format_count(more) + " more", rest);
+  if (more > 0) out += row(format_count(more) + (more == 1 ? " other site" : " other sites"), rest);
   return out;
 }
 
@@ -153,14 +153,14 @@ std::string asked_text(const Account& account) {
   std::string text = "out of memory: asked for " + exact(account.asked_bytes) + " on stream " +
                      std::to_string(device::to_integer(account.asked_stream));
   if (account.segment_asked_bytes != account.asked_bytes) {
-    text += ", which takes " + format_bytes(account.segment_asked_bytes) + " from the device";
+    text += ", which needs " + format_bytes(account.segment_asked_bytes) + " from the device";
   }
   return wrapped("", text) + "\n";
 }
 
 std::string_view effect(const Remedy& remedy) {
   if (remedy.is_enough) return ", enough for this request";
-  return remedy.may_gain_more ? ", more where it empties a segment" : ", not enough alone";
+  return remedy.may_gain_more ? ", more if it empties a whole segment" : ", not enough by itself";
 }
 
 std::string explanation_text(const Explanation& explanation) {
@@ -171,10 +171,10 @@ std::string explanation_text(const Explanation& explanation) {
     const std::string gain =
         remedy.is_proved || remedy.is_unmeasured
             ? std::string()
-            : "; up to " + format_bytes(remedy.gain_bytes) + std::string(effect(remedy));
+            : "; gains up to " + format_bytes(remedy.gain_bytes) + std::string(effect(remedy));
     out += wrapped("  " + std::to_string(i + 1) + ". ", remedy.action + gain);
   }
-  if (explanation.verdict != Verdict::kFits) out += "\nThe words: docs/guide/glossary.md\n";
+  if (explanation.verdict != Verdict::kFits) out += "\n" + std::string(kWordsLine);
   return out;
 }
 
@@ -241,13 +241,13 @@ std::vector<AccountLine> lines(const Account& account) {
     if (size_bytes != 0) out.push_back({std::move(label), size_bytes});
   };
   for (std::size_t i = 0; i < kCategoryCount; ++i) {
-    line("live: " + std::string(to_string(static_cast<Category>(i))), account.live_bytes[i]);
+    line("live: " + std::string(plain_name(static_cast<Category>(i))), account.live_bytes[i]);
   }
-  line("rounding of live blocks", account.rounding_bytes);
-  line("freed, in use by another stream", account.pending_bytes);
-  line("cached: of other streams", account.cached_stream_bytes);
-  line("cached: hard, beside live blocks", account.cached_hard_bytes);
-  line("cached: soft, a trim returns it", account.cached_soft_bytes);
+  line("unused ends of live blocks (rounding)", account.rounding_bytes);
+  line("freed, a stream still uses it (pending)", account.pending_bytes);
+  line("cached, for other streams only (stream)", account.cached_stream_bytes);
+  line("cached, stuck beside live blocks (hard)", account.cached_hard_bytes);
+  line("cached, can be given back (soft)", account.cached_soft_bytes);
   line("context and libraries", account.outside_bytes);
   line("other processes", account.other_processes_bytes);
   out.push_back({"free", account.free_bytes});

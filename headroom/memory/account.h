@@ -78,8 +78,11 @@ struct Account {
 // what the limit leaves.
 [[nodiscard]] Account ending_at_limit(Account account);
 
+// The last line of each report that uses the glossary's words.
+inline constexpr std::string_view kWordsLine = "Words: docs/guide/glossary.md\n";
+
 struct AccountLine {
-  std::string label;  // "cached: hard, beside live blocks"
+  std::string label;  // "cached, stuck beside live blocks (hard)"
   std::uint64_t size_bytes = 0;
 };
 

@@ -54,24 +54,25 @@ std::string takeable_words(const Account& account, const Situation& now) {
 }
 
 std::string shortage_summary(const Account& account, const Situation& now) {
-  return "shortage: " + takeable_words(account, now) + " and " + format_bytes(account.cached()) +
-         " is cached; even all of it together is " +
-         format_bytes(saturating_subtract(now.asked, now.unfragmented)) + " short of the " +
-         format_bytes(now.asked) + " needed";
+  return "shortage: the request needs " + format_bytes(now.asked) + "; " +
+         takeable_words(account, now) + " and " + format_bytes(account.cached()) +
+         " is cached, together " + format_bytes(saturating_subtract(now.asked, now.unfragmented)) +
+         " too little";
 }
 
 std::string fragmentation_summary(const Account& account, const Situation& now) {
   if (now.missing_here == 0) {
     return "the device refused " + format_bytes(now.asked) + " although " +
-           takeable_words(account, now) + "; what it counts as free it may not be able to give";
+           takeable_words(account, now) + "; it may not be able to give all that it counts as free";
   }
   std::string out =
-      "fragmentation: " + takeable_words(account, now) + " and " + format_bytes(account.cached()) +
-      " is cached, enough together for the " + format_bytes(now.asked) + " needed, but not in " +
-      (account.page_bytes == 0 ? "one usable place"
+      "fragmentation: the request needs " + format_bytes(now.asked) + "; " +
+      takeable_words(account, now) + " and " + format_bytes(account.cached()) +
+      " is cached, together enough, but not in " +
+      (account.page_bytes == 0 ? "one usable piece"
                                : "whole pages of " + format_bytes(account.page_bytes));
   if (account.largest_cached_bytes != 0) {
-    out += " (the largest cached block has " + format_bytes(account.largest_cached_bytes) + ")";
+    out += " (the largest cached block is " + format_bytes(account.largest_cached_bytes) + ")";
   }
   return out;
 }
@@ -80,9 +81,9 @@ std::string fragmentation_summary(const Account& account, const Situation& now) 
 std::string depends_words(const Account& account, const Situation& now) {
   const std::uint64_t enough =
       saturating_subtract(saturating_add(account.reserved(), now.asked), account.cached());
-  return "; it depends on the limit, which lay between " + format_bytes(*account.limit_bytes) +
-         " and " + format_bytes(*account.limit_below_bytes) + ": from " + format_bytes(enough) +
-         " on it is fragmentation";
+  return ". The limit was between " + format_bytes(*account.limit_bytes) + " and " +
+         format_bytes(*account.limit_below_bytes) + "; if it was " + format_bytes(enough) +
+         " or more, this is fragmentation";
 }
 
 // --- The remedies --------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Remedies {
     const bool is_stuck = account_.page_bytes == 0;
     if (is_stuck) {
       put(RemedyKind::kEmptyCache,
-          "call empty_cache (or trim): it returns whole cached segments to the device",
+          "call empty_cache (or trim): it gives segments without live blocks back to the device",
           account_.cached_soft_bytes);
     }
     if (!account_.is_expandable) {
@@ -146,8 +147,8 @@ class Remedies {
         account_.pending_bytes);
     if (is_stuck) {
       put(RemedyKind::kOneStream,
-          "allocate on one stream (record_stream where others read): a cached block serves only "
-          "its own stream",
+          "allocate on one stream, and call record_stream where another reads: a cached block "
+          "serves only its own stream",
           account_.cached_stream_bytes);
     }
   }
@@ -165,7 +166,7 @@ class Remedies {
           from + " to at least " + format_bytes(least) + " (" + format_count(least) + " bytes)",
           gain);
     } else {
-      put(RemedyKind::kRaiseLimit, from + " to what the device has free", gain);
+      put(RemedyKind::kRaiseLimit, from + ", as far as the device has free memory", gain);
     }
   }
 
@@ -180,7 +181,7 @@ class Remedies {
       if (largest == nullptr || process.used_bytes > largest->used_bytes) largest = &process;
     }
     if (largest != nullptr) {
-      action += ": " + std::to_string(largest->pid);
+      action += ": process " + std::to_string(largest->pid);
       if (!largest->name.empty()) action += " (" + largest->name + ")";
       action += " has " + format_bytes(largest->used_bytes);
     }
@@ -196,7 +197,7 @@ class Remedies {
     if (kept_percent == 0) {
       // Nothing would be left of them, so this cannot be called enough.
       put_live(
-          RemedyKind::kShrinkActivations, what + "checkpoint them or use a smaller batch", held);
+          RemedyKind::kShrinkActivations, what + "checkpoint them, or use a smaller batch", held);
       remedies_.back().is_enough = false;
       return;
     }
@@ -204,7 +205,8 @@ class Remedies {
     std::snprintf(
         factor.data(), factor.size(), "0.%02llu", static_cast<unsigned long long>(kept_percent));
     put_live(RemedyKind::kShrinkActivations,
-             what + "checkpoint some, or batch x" + factor.data() + " if they grow with it",
+             what + "checkpoint some of them, or use " + factor.data() +
+                 " of the batch if they grow with it",
              held - share(held, kept_percent));
   }
 
@@ -212,7 +214,7 @@ class Remedies {
     const std::uint64_t held = live(Category::kOptimizerState);
     put_live(RemedyKind::kMoveOptimizerState,
              "move optimizer state (" + format_bytes(held) +
-                 ") to the host, or keep it in 8 bits (a quarter of 32-bit state)",
+                 ") to main memory, or keep it in 8 bits (a quarter of its size in 32 bits)",
              held);
   }
 

@@ -24,6 +24,26 @@ std::string_view to_string(Category category) noexcept {
   return "?";
 }
 
+std::string_view plain_name(Category category) noexcept {
+  switch (category) {
+    case Category::kUnknown:
+      return "purpose unknown";
+    case Category::kParameter:
+      return "parameters";
+    case Category::kGradient:
+      return "gradients";
+    case Category::kOptimizerState:
+      return "optimizer state";
+    case Category::kActivation:
+      return "activations";
+    case Category::kWorkspace:
+      return "workspace";
+    case Category::kData:
+      return "data";
+  }
+  return "?";
+}
+
 std::string_view to_string(Action action) noexcept {
   switch (action) {
     case Action::kAlloc:

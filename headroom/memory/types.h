@@ -62,6 +62,8 @@ enum class Category : std::uint8_t {
 inline constexpr std::size_t kCategoryCount = static_cast<std::size_t>(Category::kData) + 1;
 
 [[nodiscard]] std::string_view to_string(Category category) noexcept;
+// As a report names it: `optimizer state`. What to_string gives is for programs.
+[[nodiscard]] std::string_view plain_name(Category category) noexcept;
 
 // A private pool, as PyTorch names them: (0,0) is the default pool, (k,0) belongs to a graph
 // capture, (0,k) was made by the user.

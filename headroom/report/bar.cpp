@@ -14,11 +14,13 @@ namespace headroom::report {
 namespace {
 
 std::string_view fill(std::size_t part, std::size_t parts, const Terminal& terminal) {
-  constexpr std::array<std::string_view, 3> kBlocks{"█", "▓", "▒"};
-  constexpr std::array<std::string_view, 4> kLetters{"#", "=", "+", "-"};
+  constexpr std::array<std::string_view, 7> kBlocks{"█", "▓", "▒", "▚", "▌", "▀", "◆"};
+  constexpr std::array<std::string_view, 7> kSigns{"#", "=", "+", "-", "*", "o", "%"};
+  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const bool is_rest = parts > 1 && part + 1 == parts;
-  if (terminal.has_unicode) return is_rest ? "░" : kBlocks[part % kBlocks.size()];
-  return is_rest ? "." : kLetters[part % kLetters.size()];
+  if (is_rest) return terminal.has_unicode ? "░" : ".";
+  if (part < kBlocks.size()) return terminal.has_unicode ? kBlocks[part] : kSigns[part];
+  return kLetters.substr((part - kBlocks.size()) % kLetters.size(), 1);
 }
 
 // Takes columns from the widest until they add up, or gives the widest what is missing: there an

@@ -27,11 +27,18 @@ std::string step_word(const analysis::Growth& growth) {
   return growth.source == analysis::IterationSource::kNone ? "sixteenth of the recording" : "step";
 }
 
+std::string steps_words(const analysis::Growth& growth) {
+  const bool has_steps = growth.source != analysis::IterationSource::kNone;
+  if (growth.growing == 1) return "the last " + step_word(growth);
+  return fmt::format(
+      "the last {} {}", growth.growing, has_steps ? "steps" : "sixteenths of the recording");
+}
+
 // --- The summary ---
 
 std::string leak_summary(const Diagnosis& diagnosis) {
   const analysis::Growth& growth = *diagnosis.growth;
-  std::string out = fmt::format("{} more are held after every {}, and never given back",
+  std::string out = fmt::format("{} more is live after every {}, and it is never freed",
                                 format_bytes(growth.bytes_per_iteration),
                                 step_word(growth));
   if (diagnosis.moment != Moment::kPeak) out += ", until an allocation failed";
@@ -42,13 +49,13 @@ std::string peak_summary(const Diagnosis& diagnosis) {
   const std::uint64_t unused = saturating_subtract(diagnosis.peak_reserved, diagnosis.peak_live);
   if (diagnosis.health == diagnose::Health::kFragmentation) {
     return fmt::format(
-        "{} were reserved for {} that were ever live at once: {} ({}) were cached and of no use",
+        "{} was reserved, but at most {} was live at once: {} ({}) was cached and unused",
         format_bytes(diagnosis.peak_reserved),
         format_bytes(diagnosis.peak_live),
         format_bytes(unused),
         percent(unused, diagnosis.peak_reserved));
   }
-  return fmt::format("{} were reserved for {} that were live at once, nothing grows{}",
+  return fmt::format("{} was reserved, and at most {} was live at once; nothing grows{}",
                      format_bytes(diagnosis.peak_reserved),
                      format_bytes(diagnosis.peak_live),
                      diagnosis.failures.count == 0 ? ", nothing failed" : "");
@@ -74,8 +81,8 @@ std::string failure_summary(const Diagnosis& diagnosis) {
                                   : fmt::format(" in {} bursts", failures.bursts);
   }
   return out + fmt::format(
-                   ". {} failed{}, and the program went on: it catches the error, as cuDNN's "
-                   "search for an algorithm does, and may have taken a slower way",
+                   ". {} failed{}, and the program went on: it catches the error, as cuDNN does "
+                   "when it searches for an algorithm, and may have chosen a slower one",
                    failures.count == 1 ? "One request" : format_count(failures.count) + " requests",
                    bursts);
 }
@@ -93,8 +100,8 @@ constexpr std::uint64_t kContextBytes = 552'000'000;
 std::string context_words(const diagnose::WhatIf& answer) {
   const std::uint64_t left = saturating_subtract(*answer.bounds.card_bytes, answer.peak_reserved);
   if (left >= kContextBytes)
-    return fmt::format(", and {} stay for CUDA itself", format_bytes(left));
-  return fmt::format(", if {} are enough for CUDA itself, which takes {} on an H200",
+    return fmt::format(", which leaves {} for CUDA itself", format_bytes(left));
+  return fmt::format(", if the {} left is enough for CUDA itself, which takes {} on an H200",
                      format_bytes(left),
                      format_bytes(kContextBytes));
 }
@@ -110,7 +117,7 @@ std::string what_if_words(const Diagnosis& diagnosis) {
                                 bounds_words(answer.bounds),
                                 format_bytes(answer.peak_reserved));
   if (answer.bounds.card_bytes) out += context_words(answer);
-  if (diagnosis.failures.count > 0) out += "; what failed when it was recorded is served";
+  if (diagnosis.failures.count > 0) out += "; the requests that failed in the recording succeed";
   return out;
 }
 
@@ -118,12 +125,12 @@ std::string what_if_words(const Diagnosis& diagnosis) {
 
 std::string leak_reason(const Diagnosis& diagnosis) {
   const analysis::Growth& growth = *diagnosis.growth;
-  std::string out = fmt::format("{} bytes per {}{}, {} in all over the last {}",
+  std::string out = fmt::format("{} bytes per {}{}, {} in total over {}",
                                 format_count(growth.bytes_per_iteration),
                                 step_word(growth),
                                 growth.is_same_each_time ? "" : " on average",
                                 format_bytes(growth.total_bytes),
-                                growth.growing);
+                                steps_words(growth));
   if (growth.sum_site) {
     out += fmt::format("; {} keeps one small tensor from step to step, as a sum of losses does",
                        *growth.sum_site);
@@ -136,13 +143,13 @@ std::string limit_words(const Diagnosis& diagnosis, const diagnose::ProvedSettin
   const bool is_low_end = diagnosis.moment == Moment::kFailure && diagnosis.limit &&
                           !diagnosis.limit->is_exact() &&
                           *proof.limit_bytes == diagnosis.limit->low_bytes;
-  return fmt::format(" under {}{}",
+  return fmt::format(" within {}{}",
                      format_bytes(*proof.limit_bytes),
-                     is_low_end ? ", the least that the limit can have been" : "");
+                     is_low_end ? ", the lowest that the limit can have been" : "");
 }
 
 std::string driver_words(const Diagnosis& diagnosis, const diagnose::ProvedSetting& proof) {
-  return fmt::format("; its driver calls take {} in all, those of the settings as they are {}",
+  return fmt::format("; its driver calls take {} in total, against {} under the present settings",
                      duration(proof.driver_us),
                      duration(diagnosis.proof->current.driver_us));
 }
@@ -156,19 +163,20 @@ std::string proved_reason(const Diagnosis& diagnosis, const Finding& finding) {
                        percent(finding.bytes, current.peak_reserved));
   }
   if (diagnosis.moment != Moment::kPeak) {
-    out += ", and nothing fails" + limit_words(diagnosis, *finding.proof);
+    out += ", and no request fails" + limit_words(diagnosis, *finding.proof);
   }
-  if (!diagnosis.is_whole) out += "; each starting with the blocks that were live at first";
-  if (finding.besides == diagnose::Besides::kIsSimple) out += "; easier to remember";
+  if (!diagnosis.is_whole)
+    out += "; both replays start with the blocks that were live when the recording begins";
+  if (finding.besides == diagnose::Besides::kIsSimple) out += "; it is simpler";
   if (finding.besides == diagnose::Besides::kNeedsNoExpandable) {
-    out += "; for where expandable segments cannot be used";
+    out += "; for a program that cannot use expandable segments";
   }
   if (finding.advice == Advice::kPagedAllocator) out += driver_words(diagnosis, *finding.proof);
   return out;
 }
 
 std::string account_reason(const memory::Remedy& remedy) {
-  return fmt::format("up to {}{}; not tried out",
+  return fmt::format("estimate, not replayed: gains up to {}{}",
                      format_bytes(remedy.gain_bytes),
                      remedy.is_enough ? ", enough for this request" : "");
 }
@@ -179,8 +187,8 @@ std::string paged_remedy(const Diagnosis& diagnosis) {
       "run PyTorch on headroom's paged allocator: headroom_torch.install(), docs/guide/memory.md";
   if (diagnosis.uses_streams) {
     out +=
-        "; install() passes record_stream on, which this program needs, since its blocks are used "
-        "on several streams";
+        "; this program uses blocks on several streams and needs record_stream, which install() "
+        "passes on";
   }
   return out;
 }
@@ -206,12 +214,12 @@ std::string summary_words(const Diagnosis& diagnosis) {
 std::string remedy_words(const Diagnosis& diagnosis, const Finding& finding) {
   switch (finding.advice) {
     case Advice::kKeepNoGraph:
-      return "keep no tensor with its graph from step to step: sum losses as loss.item() or "
-             "loss.detach(), and clear lists and caches that only grow";
+      return "do not keep tensors with their graph from step to step: sum losses as loss.item() "
+             "or loss.detach(), and clear lists and caches that only grow";
     case Advice::kFindHolder:
-      return "find who still refers to what is made here";
+      return "find out what still refers to the tensors that are made here";
     case Advice::kMendLeakFirst:
-      return "mend the leak first";
+      return "fix the leak first";
     case Advice::kSetting:
       return diagnosis.is_of_headroom ? "--policy 'pytorch:" + finding.proof->conf + "'"
                                       : export_line(finding.proof->conf);
@@ -220,14 +228,14 @@ std::string remedy_words(const Diagnosis& diagnosis, const Finding& finding) {
     case Advice::kFromAccount:
       return finding.remedy.action;
     case Advice::kOneStream:
-      return "allocate on one stream (record_stream where others read): a cached block serves "
-             "only its own stream";
+      return "allocate on one stream, and call record_stream where another reads: a cached block "
+             "serves only its own stream";
     case Advice::kRecordFromStart:
-      return "record from the first allocation on (a larger max_entries)";
+      return "record from the first allocation on, with a larger max_entries";
     case Advice::kMakeSizesRepeat:
       return "make sizes repeat: pad batches to a few lengths";
     case Advice::kStayBelowMaxPeak:
-      return "take less, or raise --max-peak";
+      return "use less memory, or raise --max-peak";
   }
   return "";
 }
@@ -237,7 +245,8 @@ std::string reason_words(const Diagnosis& diagnosis, const Finding& finding) {
     case Advice::kKeepNoGraph:
       return leak_reason(diagnosis);
     case Advice::kFindHolder:
-      return fmt::format("{} bytes per step are asked for here", format_count(finding.bytes));
+      return fmt::format("{} bytes per step are allocated here and stay live",
+                         format_count(finding.bytes));
     case Advice::kMendLeakFirst:
       return diagnosis.explanation.summary;
     case Advice::kSetting:
@@ -248,11 +257,13 @@ std::string reason_words(const Diagnosis& diagnosis, const Finding& finding) {
     case Advice::kOneStream:
       return fmt::format("{} at the peak belonged to another stream", format_bytes(finding.bytes));
     case Advice::kRecordFromStart:
-      return "most was reserved before this recording begins, which no setting changes any more";
+      return "most of the memory was reserved before this recording begins, and no setting can "
+             "change "
+             "that";
     case Advice::kMakeSizesRepeat:
       return "no setting that was tried saves more than 2 %";
     case Advice::kStayBelowMaxPeak:
-      return fmt::format("the peak of {} reserved is {} over the bound of {}",
+      return fmt::format("the peak reserved, {}, is {} above --max-peak, {}",
                          format_bytes(diagnosis.peak_reserved),
                          format_bytes(finding.bytes),
                          format_bytes(diagnosis.max_peak_bytes));

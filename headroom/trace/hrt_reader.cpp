@@ -68,7 +68,7 @@ FormatResult<void> check_file_header(Bytes file) {
   if (!std::equal(file.begin(),
                   file.begin() + static_cast<std::ptrdiff_t>(known),
                   std::as_bytes(std::span(internal::kHrtMagic)).begin())) {
-    return error("this is not a .hrt file: its first bytes are others", 0);
+    return error("this is not a .hrt file: it does not begin like one", 0);
   }
   if (file.size() < internal::kFileHeaderBytes) {
     return error("the file ends inside its header: it was cut off before anything was recorded",

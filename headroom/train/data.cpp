@@ -23,7 +23,7 @@ std::string labels_beside(const std::string& path) {
   std::string beside = replaced(replaced(path, "images", "labels"), "idx3", "idx1");
   if (beside != path) return beside;
   if (std::filesystem::is_directory(path)) throw Error(path + ": it is a directory: name a file");
-  throw Error(path + ": its name has no 'images', so where its labels are is not known");
+  throw Error(path + ": its name has no 'images', by which the file of labels would be found");
 }
 
 std::unique_ptr<nn::Dataset> images(const std::string& path, const ExampleShape& shape) {
@@ -32,7 +32,7 @@ std::unique_ptr<nn::Dataset> images(const std::string& path, const ExampleShape&
   const std::int64_t found = out->spec().input.numel();
   if (found != wanted) {
     throw Error(path + ": its images have " + std::to_string(found) +
-                " numbers, and the model reads " + std::to_string(wanted));
+                " numbers each, and the model reads " + std::to_string(wanted));
   }
   if (out->classes() > shape.classes) {
     throw Error(path + ": its images have " + std::to_string(out->classes()) +
@@ -66,7 +66,7 @@ std::unique_ptr<nn::Dataset> file_data(const std::string& path, const ExampleSha
     case Task::kTokens:
       return std::make_unique<nn::ByteText>(path, shape.input[0]);
     default:
-      throw InvalidArgument("--data: this model learns from synthetic numbers only");
+      throw InvalidArgument("--data: this model learns from made-up numbers only");
   }
 }
 

@@ -106,7 +106,7 @@ class Gpt : public Model {
 std::unique_ptr<Model> make_gpt(const char* name, GptSizes sizes, const TensorOptions& options) {
   if (sizes.width % sizes.head_width != 0) {
     throw InvalidArgument(std::string(name) + ": a width of " + std::to_string(sizes.width) +
-                          " is no multiple of " + std::to_string(sizes.head_width) +
+                          " is not a multiple of " + std::to_string(sizes.head_width) +
                           ", the size of a head");
   }
   if (sizes.seq > sizes.positions) {

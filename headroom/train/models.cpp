@@ -94,11 +94,11 @@ std::int64_t chosen(const ModelInfo& info,
   constexpr std::int64_t kMost = 1'000'000;
   if (!asked) return own;
   const std::string name(info.name);
-  if (own == 0) throw InvalidArgument(name + ": its " + option + " is fixed; leave it out");
+  if (own == 0) throw InvalidArgument(name + ": its " + option + " is fixed; do not set it");
   if (*asked >= 1 && *asked <= kMost) return *asked;
   throw InvalidArgument(name + ": a " + option + " of " + std::to_string(*asked) +
-                        " is not possible; 1 to " + std::to_string(kMost) + " is, and " +
-                        std::to_string(own) + " is the default");
+                        " is not possible; use 1 to " + std::to_string(kMost) + " (default " +
+                        std::to_string(own) + ")");
 }
 
 }  // namespace

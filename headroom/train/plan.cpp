@@ -81,7 +81,7 @@ std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
 
 std::uint64_t required_limit(const PlanOptions& options) {
   if (options.limit_bytes) return *options.limit_bytes;
-  throw InvalidArgument("fit: a limit is needed, such as 24GiB");
+  throw InvalidArgument("fit: name a limit, such as 24GiB");
 }
 
 internal::RunNumbers free_run(StepConfig config, std::int64_t batch, const PlanOptions& options) {
@@ -111,7 +111,7 @@ Plan free_plan(const StepConfig& config, const PlanOptions& options) {
     out.peak_reserved = proved_limit(config, free, out.peak_reserved);
     return out;
   } catch (const memory::OutOfMemory& error) {
-    throw Error(std::string("plan: a device of 16TiB is too small for this, or planning failed: ") +
+    throw Error(std::string("plan: it does not fit even in 16TiB, or planning failed: ") +
                 error.what());
   }
 }

@@ -83,13 +83,13 @@ std::string in_a_sentence(const PlannedRemedy& remedy) {
       return "compute activations again instead of keeping them";
     case Kind::kAccumulate:
       return "the same batch of " + std::to_string(remedy.config.batch) + " in " +
-             std::to_string(remedy.config.accumulate) + " pieces";
+             std::to_string(remedy.config.accumulate) + " micro-batches";
     case Kind::kBatch:
       return "the largest batch that fits";
     case Kind::kLimit:
       break;
   }
-  return "raise the limit, and change nothing else";
+  return "raise the limit and change nothing else";
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ std::string report_text(const memory::OutOfMemoryReport& report,
   explanation.remedies.clear();
   for (const PlannedRemedy& remedy : remedies) {
     explanation.remedies.push_back({.action = remedy.option + ": " + in_a_sentence(remedy) +
-                                              "; planned, it takes " +
+                                              "; the plan reserves " +
                                               format_bytes(remedy.peak_reserved),
                                     .is_enough = true,
                                     .is_proved = true});

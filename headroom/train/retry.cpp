@@ -11,8 +11,8 @@ namespace headroom::train {
 namespace {
 
 std::string shortage_line(const StepRunner& runner, const memory::OutOfMemory& error) {
-  return "out of memory at a micro-batch of " + std::to_string(runner.micro_batch()) + ": " +
-         format_bytes(error.report().account.asked_bytes) + " more were asked for";
+  return "out of memory with micro-batches of " + std::to_string(runner.micro_batch()) +
+         ": a request of " + format_bytes(error.report().account.asked_bytes) + " failed";
 }
 
 StepConfig as_it_runs(const StepRunner& runner) {
@@ -39,15 +39,17 @@ std::optional<std::string> make_room(StepRunner& runner,
   const std::uint64_t freed = runner.allocator().empty_cache();
   const StepConfig config = as_it_runs(runner);
   const bool may_fit = internal::quick_run(config, options).shortage.empty();
-  if (freed > 0 && !was_trimmed && may_fit) return "gave " + format_bytes(freed) + " of cache back";
+  if (freed > 0 && !was_trimmed && may_fit) {
+    return format_bytes(freed) + " of cached memory was given back; the step runs again";
+  }
   const std::int64_t micro = runner.micro_batch();
   if (micro == 1) return std::nullopt;
   const std::optional<StepConfig> smaller = smaller_pieces(config, options);
   const std::int64_t pieces = smaller ? smaller->accumulate : config.batch;
   runner.set_micro_batch((config.batch + pieces - 1) / pieces);
-  return "micro-batch " + std::to_string(micro) + " -> " + std::to_string(runner.micro_batch()) +
-         (smaller ? ", planned to fit," : ", the smallest,") +
-         " accumulated to the same batch of " + std::to_string(config.batch);
+  return "now with micro-batches of " + std::to_string(runner.micro_batch()) +
+         (smaller ? ", planned to fit," : ", the smallest,") + " summed to the same batch of " +
+         std::to_string(config.batch);
 }
 
 }  // namespace

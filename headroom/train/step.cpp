@@ -71,20 +71,20 @@ StepConfig resolved(StepConfig config) {
   (void)word_index("optimizer", config.optimizer, kOptimizers);
   if (config.lr && !(std::isfinite(*config.lr) && *config.lr >= 0)) {
     throw InvalidArgument("a learning rate of " + internal::number_word(*config.lr) +
-                          " is not possible; a number of 0 or more is");
+                          " is not possible; use a number of 0 or more");
   }
   if (config.workers < 0 || config.prefetch < 0) {
-    throw InvalidArgument("workers and batches ahead cannot be fewer than 0");
+    throw InvalidArgument("workers and prefetch cannot be less than 0");
   }
   if (config.batch == 0) config.batch = info.batch;
   if (config.batch < 0) {
     throw InvalidArgument("a batch of " + std::to_string(config.batch) +
-                          " is not possible; 1 or more is");
+                          " is too small; use 1 or more");
   }
   if (config.accumulate < 1 || config.accumulate > config.batch) {
-    throw InvalidArgument("a batch of " + std::to_string(config.batch) + " cannot be cut into " +
-                          std::to_string(config.accumulate) + " micro-batches; 1 to " +
-                          std::to_string(config.batch) + " is possible");
+    throw InvalidArgument("a batch of " + std::to_string(config.batch) + " cannot be split into " +
+                          std::to_string(config.accumulate) + " micro-batches; use 1 to " +
+                          std::to_string(config.batch));
   }
   return config;
 }
@@ -116,7 +116,7 @@ StepRunner::~StepRunner() = default;
 void StepRunner::set_micro_batch(std::int64_t examples) {
   if (examples < 1) {
     throw InvalidArgument("a micro-batch of " + std::to_string(examples) +
-                          " examples is not possible; 1 or more is");
+                          " examples is too small; use 1 or more");
   }
   micro_ = std::min(examples, config_.batch);
 }

@@ -270,7 +270,7 @@ TEST(BenchAlloc, JsonHasTheDeviceAndEachSpread) {
 TEST(BenchAlloc, TextNamesTheDeviceTheBaselineAndWhoIsMissing) {
   const std::string text = draw_alloc_bench(sample(), Context{});
   EXPECT_THAT(text, HasSubstr("on cuda:0"));
-  EXPECT_THAT(text, HasSubstr("over PyTorch 2.11.0"));
+  EXPECT_THAT(text, HasSubstr("divided by that of PyTorch 2.11.0"));
   EXPECT_THAT(text, HasSubstr("churn mixed, 16 threads"));
   EXPECT_THAT(text, HasSubstr("48 to 61"));
   EXPECT_THAT(text, HasSubstr("something is left out"));
@@ -284,7 +284,7 @@ TEST(BenchAlloc, AMissingPluginIsANoteThatSaysHowToGetIt) {
   ASSERT_FALSE(field.notes.empty());
   EXPECT_THAT(field.notes.back(), HasSubstr("PyTorch's allocator is left out: /nowhere/plugin.so"));
   EXPECT_THAT(field.notes.back(), HasSubstr("-DHEADROOM_TORCH=ON"));
-  EXPECT_THAT(field.notes.back(), HasSubstr("ratios are over "));
+  EXPECT_THAT(field.notes.back(), HasSubstr("ratios are to "));
   EXPECT_EQ(field.notes.back().find('\n'), std::string::npos);
 }
 

@@ -86,7 +86,7 @@ TEST_F(Convert, ShowsAnyMomentByStack) {
   ASSERT_EQ(run({"convert", snapshot_, path("a.speedscope.json"), "--at", "2"}).exit_code, 0);
   const auto file = nlohmann::json::parse(read(path("a.speedscope.json")));
   EXPECT_EQ(file["profiles"][0]["endValue"], 16 << 20);
-  expect_complaint(run({"convert", snapshot_, path("b.csv"), "--at", "2"}), 2, "--at is for");
+  expect_complaint(run({"convert", snapshot_, path("b.csv"), "--at", "2"}), 2, "--at is only for");
   expect_complaint(
       run({"convert", snapshot_, path("b.speedscope.json"), "--at", "noon"}), 2, "write peak");
 }

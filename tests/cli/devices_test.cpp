@@ -124,7 +124,7 @@ TEST(DevicesView, AMeasurementTheWrongWayRoundIsNotCalledSlower) {
   DeviceReport busy = sample_laptop(true);
   busy.properties.hierarchy.front().speed->read_bytes_per_second = 30e9;
   const std::string text = draw_devices({.devices = {busy}}, {});
-  EXPECT_THAT(text, HasSubstr("main memory reads 41.3 GB/s. A sum"));
+  EXPECT_THAT(text, HasSubstr("main memory is read at 41.3 GB/s. A sum"));
 }
 
 TEST(DevicesView, ManyProcessesAreSummedUp) {

@@ -151,7 +151,7 @@ TEST(DoctorCommand, ReadsStandardInput) {
   EXPECT_THAT(done.out, HasSubstr("_dump_snapshot"));
   const ProcessResult other = headroom("doctor - <<'E'\nhello\nE");
   EXPECT_EQ(other.exit_code, 1);
-  EXPECT_THAT(other.err, HasSubstr("no out-of-memory message of PyTorch"));
+  EXPECT_THAT(other.err, HasSubstr("no out-of-memory message was found"));
   EXPECT_EQ(headroom("doctor - also.pickle < /dev/null").exit_code, 2);
 }
 
@@ -213,7 +213,7 @@ TEST(DoctorCommand, SaysThatAMessageDoesNotTell) {
   const nlohmann::json answer = nlohmann::json::parse(json);
   EXPECT_EQ(answer["verdict"], "unknown");
   EXPECT_EQ(answer["message"]["source"], "cuda_runtime");
-  EXPECT_THAT(draw_messages(*log, {}), HasSubstr("does not tell"));
+  EXPECT_THAT(draw_messages(*log, {}), HasSubstr("does not say whether"));
   EXPECT_THAT(draw_messages(*log, {}), HasSubstr("_record_memory_history"));
 }
 

@@ -171,7 +171,7 @@ TEST(InfoView, OfAStateHasNoHistory) {
   TraceFile file = small();
   file.trace.devices.clear();
   const std::string text = drawn(file);
-  EXPECT_THAT(text, HasSubstr("a state without a history"));
+  EXPECT_THAT(text, HasSubstr("a snapshot of one moment, without events"));
   EXPECT_THAT(text, Not(HasSubstr("event by event")));
   EXPECT_EQ(json_of(file)["peak_allocated"], 16_MiB);
   EXPECT_EQ(json_of(file)["devices"], 1);

@@ -151,7 +151,7 @@ TEST(Replay, CommandLinesThatAreWrong) {
   complains({"--card", "h20"}, "h200");
   complains({"--pytorch", "two"}, "--pytorch");
   complains({"--version", "2.9"}, "--pytorch 2.9");
-  complains({"-o", "decisions.csv"}, "one --policy");
+  complains({"-o", "decisions.csv"}, "name it with --policy, once");
   complains({"--verify", "--policy", "pytorch:default"}, "--policy pytorch");
   complains({"--policy", "pytorch:large_segment_size_mb:40", "--pytorch", "2.9"}, "large_segment");
 }

@@ -115,7 +115,7 @@ TEST(TrainCommand, UnderALimitReportsOrRetries) {
                                      "20MiB"};
   const ProcessResult failed = headroom_with(run);
   EXPECT_EQ(failed.exit_code, 3);
-  EXPECT_THAT(failed.out, HasSubstr("Out of memory."));
+  EXPECT_THAT(failed.out, HasSubstr("It does not fit."));
   EXPECT_THAT(failed.out, HasSubstr("1. --checkpoint sqrt"));
   EXPECT_THAT(failed.out, HasSubstr("--width 64 --batch 4096 --checkpoint sqrt --limit 20MiB\n"));
   std::vector<std::string> retried = run;
@@ -147,7 +147,7 @@ TEST(TrainCommand, ARecordingSaysWhichAllocatorMadeIt) {
   EXPECT_EQ(json["peak_reserved"], trained["peak_reserved"]);
   const ProcessResult verified = headroom_with({"replay", path.string(), "--verify"});
   EXPECT_EQ(verified.exit_code, 2);
-  EXPECT_THAT(verified.err, HasSubstr("this one is of the paged allocator"));
+  EXPECT_THAT(verified.err, HasSubstr("this one was made by the paged allocator"));
   EXPECT_THAT(headroom_with({"replay", path.string(), "--policy", "pytorch"}).out,
               HasSubstr("pytorch (default settings)"));
   fs::remove(path);
@@ -222,19 +222,19 @@ TEST(TrainAndPlan, SayWhatIsWrongAndWhatWouldBeValid) {
   const BadStep cases[] = {
       {{"plan", "gtp2"}, 2, "there is no model 'gtp2'; did you mean 'gpt2'?"},
       {{"train", "resnet"}, 2, "there is no model 'resnet'; did you mean 'resnet18'?"},
-      {{"train", "mlp", "--batch", "0"}, 2, "a batch of 0 is not possible; 1 or more is"},
-      {{"train", "mlp", "--steps", "0"}, 2, "0 steps are not possible; 1 or more are"},
+      {{"train", "mlp", "--batch", "0"}, 2, "--batch: 0 is too small; use 1 or more"},
+      {{"train", "mlp", "--steps", "0"}, 2, "--steps: 0 is too small; use 1 or more"},
       {{"plan", "mlp", "--checkpoint", "some"}, 2, "there is no checkpoint mode 'some'"},
       {{"plan", "mlp", "--dtype", "f8"}, 2, "there is no precision 'f8'"},
       {{"plan", "mlp", "--optimizer", "lion"}, 2, "there is no optimizer 'lion'; there are: sgd"},
       {{"train", "mlp", "--lr", "nan"}, 2, "a learning rate of nan is not possible"},
       {{"train", "mlp", "--lr", "inf"}, 2, "a learning rate of inf is not possible"},
       {{"plan", "mlp", "--lr=-1"}, 2, "a learning rate of -1 is not possible"},
-      {{"plan", "mlp", "--prefetch=-1"}, 2, "workers and batches ahead cannot be fewer than 0"},
-      {{"plan", "mlp", "--fit"}, 2, "--fit: a limit is needed"},
+      {{"plan", "mlp", "--prefetch=-1"}, 2, "workers and prefetch cannot be less than 0"},
+      {{"plan", "mlp", "--fit"}, 2, "--fit needs a limit"},
       {{"plan", "mlp", "--limit", "20MB"}, 2, "--limit: "},
       {{"train", "mlp", "--device", "tpu"}, 2, "--device: "},
-      {{"train", "mlp", "--policy", "best"}, 2, "--policy: 'best' is none of"},
+      {{"train", "mlp", "--policy", "best"}, 2, "--policy: 'best' is unknown"},
       {{"train", "mlp", "--policy", "pytorch:best:1"}, 2, "allocator settings: "},
       {{"train", "mlp", "--policy", "paged:best=1"}, 2, "paged has no setting 'best'"},
       {{"train", "mlp", "--limit", "1MiB"}, 3, ""},

@@ -248,7 +248,7 @@ TEST_F(TuneCommand, NothingFitsIsBadNews) {
 TEST_F(TuneCommand, WrongWordsAreExplained) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--without", "max_split_size"}, "did you mean 'max_split_size_mb'?"},
-      {{"--without", "backend"}, "what is: expandable_segments"},
+      {{"--without", "backend"}, "those are expandable_segments"},
       {{"--limit", "much"}, "--limit: "},
       {{"--card", "voodoo2"}, "'--card list'"},
       {{"--pytorch", "new"}, "--pytorch: "},

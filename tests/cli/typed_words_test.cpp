@@ -53,8 +53,8 @@ TEST(TypedLimit, BelowAMebibyteIsRefusedWithWhatWasMeant) {
     command.insert(command.end(), {"--limit", "24"});
     expect_refused(command, "did you mean 24GiB?");
   }
-  EXPECT_THAT(complaint_of("0"), HasSubstr("--limit: 0B is below 1MiB"));
-  EXPECT_THAT(complaint_of("0.5MiB"), HasSubstr("below 1MiB"));
+  EXPECT_THAT(complaint_of("0"), HasSubstr("--limit: 0B is too small, the least is 1MiB"));
+  EXPECT_THAT(complaint_of("0.5MiB"), HasSubstr("the least is 1MiB"));
   EXPECT_THAT(complaint_of("16384"), HasSubstr("did you mean 16384MiB?"));
   EXPECT_THAT(complaint_of("500KiB"), HasSubstr("write a size such as 24GiB"));
   EXPECT_THAT(complaint_of("24GB"), HasSubstr("24GiB"));
@@ -132,7 +132,7 @@ TEST(TypedPyTorch, IsSpelledTheSameEverywhere) {
 
 TEST(TypedBy, SaysWhatThereIs) {
   expect_refused({"info", kLeakSample, "--by", "nonsense"},
-                 "'nonsense' is none of site, stack and");
+                 "'nonsense' is unknown; use site, stack or");
   EXPECT_THAT(typed({"info", kLeakSample}).out, HasSubstr("linear.py:134 forward"));
   EXPECT_THAT(typed({"info", kLeakSample, "--by", "stack"}).out,
               HasSubstr("workloads.py:162 <module>"));

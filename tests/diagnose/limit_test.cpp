@@ -217,7 +217,8 @@ TEST(WhatIf, ALargerLimitServesWhatFailed) {
   ASSERT_TRUE(diagnosis.what_if);
   EXPECT_TRUE(diagnosis.what_if->fits);
   EXPECT_EQ(diagnosis.moment, Moment::kPeak);
-  EXPECT_THAT(report::summary_words(diagnosis), HasSubstr("what failed when it was recorded"));
+  EXPECT_THAT(report::summary_words(diagnosis),
+              HasSubstr("the requests that failed in the recording succeed"));
 }
 
 // --- Failures that were survived -----------------------------------------------------------------

@@ -233,7 +233,7 @@ TEST(Examples, OutOfMemoryIsReportedAndEachFixMeasured) {
   EXPECT_THAT(line(out, "2. the peak, without a limit"),
               HasSubstr("peak allocated 47.08MiB, reserved 50MiB"));
   EXPECT_EQ(line(out, "3. with a limit"), "out of memory");
-  EXPECT_THAT(out, HasSubstr("  live: activation  "));
+  EXPECT_THAT(out, HasSubstr("  live: activations  "));
   EXPECT_EQ(line(out, "   fix 1: empty the cache"), "out of memory");
   for (const auto& [fix, peak] : {std::pair("2: checkpoint", "29.08MiB, reserved 32MiB"),
                                   std::pair("3: mixed precision", "38.82MiB, reserved 44MiB"),

@@ -98,7 +98,8 @@ TEST(Account, ListsItsLines) {
     labels.push_back(line.label);
     sum += line.size_bytes;
   }
-  EXPECT_THAT(labels, ElementsAre("live: unknown", "cached: soft, a trim returns it", "free"));
+  EXPECT_THAT(labels,
+              ElementsAre("live: purpose unknown", "cached, can be given back (soft)", "free"));
   EXPECT_EQ(sum, account.total_bytes);
   EXPECT_EQ(lines(Account{}).size(), 1U);
 }
@@ -118,8 +119,8 @@ TEST(Explain, ShortageSaysHowMuchIsMissing) {
   EXPECT_EQ(explanation.verdict, Verdict::kShortage);
   EXPECT_EQ(explanation.missing_bytes, 512_MiB);
   EXPECT_EQ(explanation.summary,
-            "shortage: the device has 512MiB free and 1GiB is cached; even all of it together is "
-            "512MiB short of the 2GiB needed");
+            "shortage: the request needs 2GiB; the device has 512MiB free and 1GiB is cached, "
+            "together 512MiB too little");
   EXPECT_THAT(explanation.remedies, ElementsAre(remedy("expandable_segments:True", 1_GiB, false)));
 }
 
@@ -130,8 +131,8 @@ TEST(Explain, FragmentationSaysWhatANewSegmentLacked) {
   EXPECT_EQ(explanation.verdict, Verdict::kFragmentation);
   EXPECT_EQ(explanation.missing_bytes, 512_MiB);
   EXPECT_EQ(explanation.summary,
-            "fragmentation: the device has 512MiB free and 1GiB is cached, enough together for the "
-            "1GiB needed, but not in one usable place (the largest cached block has 300MiB)");
+            "fragmentation: the request needs 1GiB; the device has 512MiB free and 1GiB is cached, "
+            "together enough, but not in one usable piece (the largest cached block is 300MiB)");
   EXPECT_THAT(explanation.remedies, ElementsAre(remedy("expandable_segments:True", 1_GiB, true)));
 }
 
@@ -180,9 +181,9 @@ TEST(Explain, ALimitBoundsWhatTheDeviceGives) {
 TEST(Explain, ALimitAboveAFullDeviceIsNotTheCause) {
   Account account = asking(10_GiB, card(8_GiB));
   account.limit_bytes = 9_GiB;
-  EXPECT_THAT(
-      explain(account).remedies,
-      ElementsAre(remedy("raise the limit of 9GiB to what the device has free", 7_GiB, false)));
+  EXPECT_THAT(explain(account).remedies,
+              ElementsAre(remedy(
+                  "raise the limit of 9GiB, as far as the device has free memory", 7_GiB, false)));
 }
 
 // --- Remedies ------------------------------------------------------------------------------------
@@ -225,13 +226,13 @@ TEST(Explain, ABatchFactorIsGivenWhereOneSuffices) {
   live(account, Category::kUnknown) -= 6_GiB;
   // 1 GiB of 6 must go: 5/6 = 0.8333.
   EXPECT_THAT(explain(asking(1_GiB, account)).remedies,
-              ElementsAre(AllOf(Field(&Remedy::action, HasSubstr("batch x0.83 ")),
+              ElementsAre(AllOf(Field(&Remedy::action, HasSubstr("use 0.83 of the batch")),
                                 Field(&Remedy::is_enough, true),
                                 Field(&Remedy::gain_bytes, ::testing::Ge(1_GiB)))));
   // All of it is not enough, or just enough, which leaves nothing.
   for (const std::uint64_t size : {6_GiB, 7_GiB}) {
     EXPECT_THAT(explain(asking(size, account)).remedies,
-                ElementsAre(remedy("checkpoint them or use a smaller batch", 6_GiB, false)));
+                ElementsAre(remedy("checkpoint them, or use a smaller batch", 6_GiB, false)));
   }
 }
 
@@ -267,10 +268,10 @@ TEST(Explain, LiveBlocksMayHoldCachedMemoryInPlace) {
            last.may_gain_more;
   };
   EXPECT_TRUE(is_open(explain(account)));
-  EXPECT_THAT(to_text(account), HasSubstr("empties a segment"));
+  EXPECT_THAT(to_text(account), HasSubstr("empties a whole segment"));
   account.cached_hard_bytes = 119_MiB;
   EXPECT_FALSE(is_open(explain(account)));
-  EXPECT_THAT(to_text(account), Not(HasSubstr("empties a segment")));
+  EXPECT_THAT(to_text(account), Not(HasSubstr("empties a whole segment")));
 }
 
 TEST(Explain, HugeNumbersDoNotWrap) {
@@ -312,49 +313,50 @@ Account example() {
 
 TEST(AccountText, MatchesTheGoldenText) {
   EXPECT_EQ(to_text(example()),
-            R"(out of memory: asked for 3GiB (3,220,176,896 bytes) on stream 0, which takes
+            R"(out of memory: asked for 3GiB (3,220,176,896 bytes) on stream 0, which needs
 3GiB from the device
 
 memory of cuda:0
-  live: unknown                             1.36GiB              1,455,422,976
-  live: parameter                              4GiB              4,294,967,296
-  live: activation                             6GiB              6,442,450,945
-  rounding of live blocks                      511B                        511
-  freed, in use by another stream             20MiB                 20,971,520
-  cached: of other streams                   128MiB                134,217,728
-  cached: hard, beside live blocks             1GiB              1,073,741,824
-  context and libraries                      512MiB                536,870,912
-  other processes                              1GiB              1,073,741,824
-  free                                         2GiB              2,147,483,648
-  ----------------------------------------------------------------------------
-  total                                       16GiB             17,179,869,184
+  live: purpose unknown                       1.36GiB              1,455,422,976
+  live: parameters                               4GiB              4,294,967,296
+  live: activations                              6GiB              6,442,450,945
+  unused ends of live blocks (rounding)          511B                        511
+  freed, a stream still uses it (pending)       20MiB                 20,971,520
+  cached, for other streams only (stream)      128MiB                134,217,728
+  cached, stuck beside live blocks (hard)        1GiB              1,073,741,824
+  context and libraries                        512MiB                536,870,912
+  other processes                                1GiB              1,073,741,824
+  free                                           2GiB              2,147,483,648
+  ------------------------------------------------------------------------------
+  total                                         16GiB             17,179,869,184
   reserved 12.5GiB, largest cached block 300MiB
 
-live, by site
-  ...layer3/attention/softmax, 12 blocks       5GiB              5,368,709,120
-  step/forward, 1 block                        4GiB              4,294,967,296
-  a, 1 block                                 512MiB                536,870,912
-  b, 2 blocks                                256MiB                268,435,456
-  c, 3 blocks                                128MiB                134,217,728
-  2 more                                     128MiB                134,217,729
+live, by place in the program (site)
+  ...d/layer3/attention/softmax, 12 blocks       5GiB              5,368,709,120
+  step/forward, 1 block                          4GiB              4,294,967,296
+  a, 1 block                                   512MiB                536,870,912
+  b, 2 blocks                                  256MiB                268,435,456
+  c, 3 blocks                                  128MiB                134,217,728
+  2 other sites                                128MiB                134,217,729
 
-fragmentation: the device has 2GiB free and 1.12GiB is cached, enough together
-for the 3GiB needed, but not in one usable place (the largest cached block has
-300MiB)
+fragmentation: the request needs 3GiB; the device has 2GiB free and 1.12GiB is
+cached, together enough, but not in one usable piece (the largest cached block
+is 300MiB)
   1. set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached memory beside
-     live blocks becomes usable; up to 1GiB, enough for this request
-  2. end other processes on the device: 4711 (python) has 1GiB; up to 1GiB,
-     enough for this request
-  3. shrink activations (6GiB): checkpoint some, or batch x0.83 if they grow
-     with it; up to 1.02GiB, enough for this request
+     live blocks becomes usable; gains up to 1GiB, enough for this request
+  2. end other processes on the device: process 4711 (python) has 1GiB; gains up
+     to 1GiB, enough for this request
+  3. shrink activations (6GiB): checkpoint some of them, or use 0.83 of the
+     batch if they grow with it; gains up to 1.02GiB, enough for this request
   4. look first at step/forward/layer3/attention/softmax, which holds the most;
-     up to 5GiB, enough for this request
+     gains up to 5GiB, enough for this request
   5. synchronize before allocating: freed blocks wait for other streams to
-     finish with them; up to 20MiB, not enough alone
-  6. allocate on one stream (record_stream where others read): a cached block
-     serves only its own stream; up to 128MiB, not enough alone
+     finish with them; gains up to 20MiB, not enough by itself
+  6. allocate on one stream, and call record_stream where another reads: a
+     cached block serves only its own stream; gains up to 128MiB, not enough by
+     itself
 
-The words: docs/guide/glossary.md
+Words: docs/guide/glossary.md
 )");
 }
 

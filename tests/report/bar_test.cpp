@@ -1,6 +1,8 @@
 #include "headroom/report/bar.h"
 
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -45,6 +47,22 @@ TEST(StackedBar, AddsUpToItsWidth) {
   EXPECT_EQ(stacked_bar(parts, 10, kAscii), "#####=....");
   for (int width = 3; width < 100; ++width) {
     EXPECT_EQ(display_width(stacked_bar(parts, width, kUnicode)), width);
+  }
+}
+
+// Without colour the sign is all that tells two parts apart.
+TEST(StackedBar, GivesEachPartASignOfItsOwn) {
+  for (const Terminal& terminal : {kUnicode, kAscii}) {
+    std::vector<BarPart> parts;
+    for (int i = 0; i < 24; ++i) {
+      parts.push_back({"part", 1});
+      std::set<std::string> signs;
+      for (const std::string& line : legend_lines(parts, 1, terminal)) {
+        EXPECT_EQ(display_width(line.substr(0, line.find(' '))), 1);
+        signs.insert(line.substr(0, line.find(' ')));
+      }
+      EXPECT_EQ(signs.size(), parts.size());
+    }
   }
 }
 

@@ -82,16 +82,16 @@ TEST_P(WrongModels, AreRefusedWithWhatWouldBeValid) {
 INSTANTIATE_TEST_SUITE_P(
     All,
     WrongModels,
-    ::testing::Values(WrongModel{{.name = "gtp2"},
-                                 "there is no model 'gtp2'; did you mean 'gpt2'? There are: mlp,"},
-                      WrongModel{{.name = "unheard-of"},
-                                 "there is no model 'unheard-of'; there are: mlp, deepnet"},
-                      WrongModel{{.name = "mlp", .depth = 0}, "a depth of 0 is not possible; 1 to"},
-                      WrongModel{{.name = "mlp", .seq = 8}, "mlp: its seq is fixed; leave it out"},
-                      WrongModel{{.name = "resnet50", .width = 8}, "resnet50: its width is fixed"},
-                      WrongModel{{.name = "gpt2", .width = 100}, "no multiple of 64"},
-                      WrongModel{{.name = "gpt2", .seq = 2048},
-                                 "2048 tokens are more than its 1024 positions"}));
+    ::testing::Values(
+        WrongModel{{.name = "gtp2"},
+                   "there is no model 'gtp2'; did you mean 'gpt2'? There are: mlp,"},
+        WrongModel{{.name = "unheard-of"},
+                   "there is no model 'unheard-of'; there are: mlp, deepnet"},
+        WrongModel{{.name = "mlp", .depth = 0}, "a depth of 0 is not possible; use 1 to"},
+        WrongModel{{.name = "mlp", .seq = 8}, "mlp: its seq is fixed; do not set it"},
+        WrongModel{{.name = "resnet50", .width = 8}, "resnet50: its width is fixed"},
+        WrongModel{{.name = "gpt2", .width = 100}, "not a multiple of 64"},
+        WrongModel{{.name = "gpt2", .seq = 2048}, "2048 tokens are more than its 1024 positions"}));
 
 }  // namespace
 }  // namespace headroom::train

@@ -199,8 +199,8 @@ TEST(Retry, KeepsTheBatchAndTheLossUnderALimitThatIsTooSmall) {
   }
   EXPECT_LT(runner.micro_batch(), 16);
   ASSERT_GE(told.size(), 2U);
-  EXPECT_THAT(told[0], HasSubstr("out of memory at a micro-batch of 16"));
-  EXPECT_THAT(told.back(), HasSubstr("accumulated to the same batch of 16"));
+  EXPECT_THAT(told[0], HasSubstr("out of memory with micro-batches of 16"));
+  EXPECT_THAT(told.back(), HasSubstr("summed to the same batch of 16"));
   EXPECT_LE(world.peak_reserved(), limit);
 }
 
@@ -239,11 +239,11 @@ struct WrongStep {
 
 TEST(Step, RefusesWhatCannotBe) {
   const WrongStep cases[] = {
-      {{.batch = -1}, "a batch of -1 is not possible; 1 or more is"},
-      {{.batch = 4, .accumulate = 5}, "cannot be cut into 5 micro-batches; 1 to 4 is possible"},
-      {{.batch = 4, .accumulate = 0}, "cannot be cut into 0 micro-batches"},
+      {{.batch = -1}, "a batch of -1 is too small; use 1 or more"},
+      {{.batch = 4, .accumulate = 5}, "cannot be split into 5 micro-batches; use 1 to 4"},
+      {{.batch = 4, .accumulate = 0}, "cannot be split into 0 micro-batches"},
       {{.lr = std::numeric_limits<double>::quiet_NaN()},
-       "a learning rate of nan is not possible; a number of 0 or more is"},
+       "a learning rate of nan is not possible; use a number of 0 or more"},
       {{.lr = std::numeric_limits<double>::infinity()}, "a learning rate of inf is not possible"},
       {{.lr = -0.5}, "a learning rate of -0.5 is not possible"},
       {{.optimizer = "adamm"}, "there is no optimizer 'adamm'; did you mean 'adam'?"}};

@@ -70,7 +70,8 @@ std::string describe_other(std::span<const std::byte> bytes) {
     }
   }
   if (std::ranges::all_of(text, is_printable)) {
-    return "it is a text, and a recording is a PyTorch snapshot (.pickle) or .hrt, plain or .zst";
+    return "it is a text; a recording is a PyTorch snapshot (.pickle) or a .hrt file, plain or "
+           ".zst";
   }
   return "it does not begin like a PyTorch snapshot (.pickle) or .hrt, plain or .zst: is it a "
          "recording?";
