@@ -257,19 +257,22 @@ void Allocator::release_pool(PoolId id) { do_release_pool(id); }
 
 // --- What happened -------------------------------------------------------------------------------
 
-void Allocator::tell_sink(Action action,
-                          const BlockNote& block,
-                          std::uint64_t size_bytes) noexcept {
-  sink_->record({.action = action,
-                 .category = block.context.category,
-                 .is_small = block.is_small,
-                 .annotation = block.context.annotation,
-                 .address = block.address,
-                 .size_bytes = size_bytes,
-                 .stream = block.stream,
-                 .pool = block.pool,
-                 .sequence = sequence_ - 1,
-                 .block_bytes = block.size_bytes});
+void Allocator::tell_sinks(Action action,
+                           const BlockNote& block,
+                           std::uint64_t size_bytes) noexcept {
+  const Event event{.action = action,
+                    .category = block.context.category,
+                    .is_small = block.is_small,
+                    .annotation = block.context.annotation,
+                    .address = block.address,
+                    .size_bytes = size_bytes,
+                    .stream = block.stream,
+                    .pool = block.pool,
+                    .sequence = sequence_ - 1,
+                    .block_bytes = block.size_bytes};
+  for (const Listener& listener : sinks_) {
+    if (listener.wanted.has(action)) listener.sink->record(event);
+  }
 }
 
 void Allocator::note_segment(Action action, const SegmentNote& segment) noexcept {
@@ -313,15 +316,6 @@ void Allocator::tell_segment(Action action, const SegmentNote& segment) noexcept
         .pool = segment.pool,
         .is_small = segment.is_small},
        segment.size_bytes);
-  if (segment_sink_ != nullptr) {
-    segment_sink_->record({.action = action,
-                           .is_small = segment.is_small,
-                           .address = segment.address,
-                           .size_bytes = segment.size_bytes,
-                           .stream = segment.stream,
-                           .pool = segment.pool,
-                           .sequence = sequence_ - 1});
-  }
 }
 
 namespace {
@@ -530,15 +524,33 @@ std::optional<std::string> Allocator::check_invariants() const {
 
 // --- Who is told ---------------------------------------------------------------------------------
 
-void Allocator::set_sink(EventSink* sink) noexcept {
+void Allocator::add_sink(EventSink& sink, Actions wanted) {
   const std::lock_guard lock(mutex_);
-  sink_ = sink;
-  sink_changed(sink != nullptr);
+  const auto known = std::ranges::find(sinks_, &sink, &Listener::sink);
+  if (known != sinks_.end()) {
+    known->wanted = wanted;
+  } else {
+    sinks_.push_back({.sink = &sink, .wanted = wanted});
+  }
+  note_wishes();
 }
 
-void Allocator::set_segment_sink(EventSink* sink) noexcept {
+void Allocator::remove_sink(EventSink& sink) noexcept {
   const std::lock_guard lock(mutex_);
-  segment_sink_ = sink;
+  std::erase_if(sinks_, [&sink](const Listener& listener) { return listener.sink == &sink; });
+  note_wishes();
+}
+
+void Allocator::remove_all_sinks() noexcept {
+  const std::lock_guard lock(mutex_);
+  sinks_.clear();
+  note_wishes();
+}
+
+void Allocator::note_wishes() noexcept {
+  wanted_ = {};
+  for (const Listener& listener : sinks_) wanted_ |= listener.wanted;
+  sinks_changed();
 }
 
 Allocator::CallbackId Allocator::add_free_callback(std::function<bool()> callback) {

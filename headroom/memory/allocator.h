@@ -140,18 +140,21 @@ class Allocator {
   // the segments are as the events before it left them.
   [[nodiscard]] std::vector<SegmentInfo> segments(std::uint64_t* sequence = nullptr) const;
   // All that decides what the next requests get, as one number: after two moments that have the
-  // same, the same requests are answered the same way. Exact while a sink is set; without one,
-  // what threads have cached is not in it. Addresses are not in it, nor are streams' queues.
+  // same, the same requests of the same threads are answered the same way. Addresses are not in
+  // it, nor are streams' queues.
   [[nodiscard]] std::uint64_t fingerprint() const;
   // A sentence about the first broken invariant, or nothing.
   [[nodiscard]] std::optional<std::string> check_invariants() const;
 
   // --- Who is told ----------------------------------------------------------------------------
 
-  // At most one sink; null stops. Costs one branch when absent. The sink outlives its use.
-  void set_sink(EventSink* sink) noexcept;
-  // A second sink, told of segments only: costs an allocation from the cache nothing.
-  void set_segment_sink(EventSink* sink) noexcept;
+  // Tells the sink of every action that it wants, from now until remove_sink, which it outlives.
+  // Several sinks are told in the order in which they were added; a sink that is added again has
+  // its wishes changed. A sink changes no decision: a program of one thread gets the same addresses
+  // with it. Without one an event costs one branch; a sink that wants no block actions costs an
+  // allocation from the cache nothing.
+  void add_sink(EventSink& sink, Actions wanted = kAllActions);
+  void remove_sink(EventSink& sink) noexcept;
   using CallbackId = std::uint64_t;
   // Asked to free something when the cache cannot serve; answers whether it did. Called without
   // a lock; may call the allocator.
@@ -264,12 +267,14 @@ class Allocator {
   [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
   // For a core whose threads allocate without the lock. What they counted by themselves goes into
   // stats_ (note_threads); they are kept from working so, while something is looked at; events have
-  // one order, so with a sink everything takes the lock.
+  // one order, so while blocks are told of, everything takes the lock.
   virtual void fold_threads() const noexcept {}
   virtual void hold_threads() const noexcept {}  // folds too
   virtual void release_threads() const noexcept {}
-  virtual void sink_changed(bool /*has_sink*/) noexcept {}
-  [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
+  virtual void sinks_changed() noexcept {}
+  [[nodiscard]] bool tells_of_blocks() const noexcept { return wanted_.meets(kBlockActions); }
+  // For a core that ends: nobody is told of it.
+  void remove_all_sinks() noexcept;
 
   device::Device& device_;
   // Apart from what a thread reads that takes no lock.
@@ -287,7 +292,7 @@ class Allocator {
       StreamId stream,
       std::optional<AllocationFailure>& failure) noexcept;
   void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
-  void tell_sink(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  void tell_sinks(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
   template <bool kSmall>
   void count_alloc(const BlockNote& block) noexcept;
   template <bool kSmall>
@@ -301,8 +306,14 @@ class Allocator {
                                                                     std::unique_lock<Mutex>& lock);
   void fold_peaks() noexcept;  // of threads, then of scopes
 
-  EventSink* sink_ = nullptr;
-  EventSink* segment_sink_ = nullptr;
+  struct Listener {
+    EventSink* sink = nullptr;
+    Actions wanted{};
+  };
+  void note_wishes() noexcept;
+
+  Actions wanted_{};  // by any of the sinks
+  std::vector<Listener> sinks_{};
   std::uint64_t sequence_ = 0;
   std::optional<std::uint64_t> limit_{};
   std::uint64_t next_pool_ = 1;

@@ -61,7 +61,7 @@ TYPED_TEST(AllocatorSuite, BlocksAreAlignedTo512AndApart) {
 
 TYPED_TEST(AllocatorSuite, ZeroBytesGiveNullAndNoEvent) {
   Collector sink;
-  this->allocator().set_sink(&sink);
+  this->allocator().add_sink(sink);
   EXPECT_EQ(this->allocator().allocate(0), 0U);
   EXPECT_TRUE(worked(this->allocator().try_free(0)));
   EXPECT_TRUE(worked(this->allocator().record_stream(0, this->new_stream())));
@@ -69,7 +69,7 @@ TYPED_TEST(AllocatorSuite, ZeroBytesGiveNullAndNoEvent) {
   EXPECT_TRUE(sink.events.empty());
   EXPECT_EQ(this->allocator().misuse_count(), 0U);
   EXPECT_EQ(this->reserved(), 0U);
-  this->allocator().set_sink(nullptr);
+  this->allocator().remove_sink(sink);
 }
 
 TYPED_TEST(AllocatorSuite, AbsurdSizesFailCleanlyWithAReport) {
@@ -438,7 +438,7 @@ TYPED_TEST(AllocatorSuite, EventsAreNumberedWithoutAGap) {
   auto& allocator = this->allocator();
   allocator.free(allocator.allocate(1_MiB));  // before anybody listens
   Collector sink;
-  allocator.set_sink(&sink);
+  allocator.add_sink(sink);
   const StreamId side = this->new_stream();
   allocator.set_limit(64_MiB);
   const CategoryScope category(Category::kData);
@@ -449,7 +449,7 @@ TYPED_TEST(AllocatorSuite, EventsAreNumberedWithoutAGap) {
   if constexpr (!TestFixture::kIsPaged) allocator.configure("expandable_segments:True");
   allocator.free(allocator.allocate(5_MiB));
   allocator.empty_cache();
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(sink);
 
   ASSERT_FALSE(sink.events.empty());
   for (std::size_t i = 1; i < sink.events.size(); ++i) {

@@ -173,7 +173,7 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
   void fold_threads() const noexcept override { heap_.fold_all(); }
   void hold_threads() const noexcept override { heap_.hold(); }
   void release_threads() const noexcept override { heap_.release(); }
-  void sink_changed(bool has_sink) noexcept override { heap_.enable_magazines(!has_sink); }
+  void sinks_changed() noexcept override { heap_.require_lock(tells_of_blocks()); }
 
  private:
   static constexpr DeviceAddress kLargeBase = DeviceAddress{1} << 60U;

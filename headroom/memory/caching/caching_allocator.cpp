@@ -24,7 +24,7 @@ CachingAllocator::CachingAllocator(device::Device& device, CachingOptions option
 }
 
 CachingAllocator::~CachingAllocator() {
-  set_sink(nullptr);
+  remove_all_sinks();
   try {
     const std::lock_guard lock(mutex_);
     CachingState& s = *state_;

@@ -14,8 +14,8 @@ inline void Allocator::emit(Action action,
                             const BlockNote& block,
                             std::uint64_t size_bytes) noexcept {
   ++sequence_;
-  if (sink_ != nullptr) [[unlikely]] {
-    tell_sink(action, block, size_bytes);
+  if (wanted_.has(action)) [[unlikely]] {
+    tell_sinks(action, block, size_bytes);
   }
 }
 

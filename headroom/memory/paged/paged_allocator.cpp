@@ -167,8 +167,7 @@ PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options) : A
 }
 
 PagedAllocator::~PagedAllocator() {
-  set_sink(nullptr);
-  set_segment_sink(nullptr);
+  remove_all_sinks();
   state_->slabs.close();
   try {
     const std::lock_guard lock(mutex_);
@@ -225,14 +224,14 @@ void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
   choose_magazines();
 }
 
-// Threads may take blocks without the lock, unless somebody wants every event in order, or a
-// private pool may be meant.
+// Threads keep small blocks, unless a private pool may be meant.
 void PagedAllocator::choose_magazines() noexcept {
   const PagedState& s = *state_;
-  state_->slabs.enable_magazines(s.options.uses_magazines && s.scopes.empty() && !has_sink());
+  state_->slabs.enable_magazines(s.options.uses_magazines && s.scopes.empty());
 }
 
-void PagedAllocator::sink_changed(bool /*has_sink*/) noexcept { choose_magazines(); }
+// They take them with the lock while every block is told of, so that events have one order.
+void PagedAllocator::sinks_changed() noexcept { state_->slabs.require_lock(tells_of_blocks()); }
 void PagedAllocator::fold_threads() const noexcept { state_->slabs.fold_all(); }
 void PagedAllocator::hold_threads() const noexcept { state_->slabs.hold(); }
 void PagedAllocator::release_threads() const noexcept { state_->slabs.release(); }

@@ -124,7 +124,7 @@ class PagedAllocator final : public Allocator {
   void fold_threads() const noexcept override;
   void hold_threads() const noexcept override;
   void release_threads() const noexcept override;
-  void sink_changed(bool has_sink) noexcept override;
+  void sinks_changed() noexcept override;
 
  private:
   friend struct internal::PagedState;
@@ -157,6 +157,11 @@ class PagedAllocator final : public Allocator {
   [[nodiscard]] internal::ArenaKind kind_for(std::uint64_t rounded) const noexcept;
   [[nodiscard]] bool is_worth_large_pages(std::uint64_t rounded) const noexcept;
   [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
+  [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept;
+  void note_small(DeviceAddress address,
+                  std::uint64_t size_bytes,
+                  StreamId stream,
+                  AllocationContext context) noexcept;
   // Apart from do_allocate, so that what takes no lock saves no registers for it.
   [[gnu::noinline]] DeviceAddress allocate_locked(std::uint64_t size_bytes,
                                                   StreamId stream,

@@ -162,6 +162,7 @@ void PagedAllocator::do_mark_step() {
   const std::lock_guard lock(mutex_);
   state_->slabs.fold_own();
   process_pending();
+  state_->slabs.start_over();
   state_->store.rest();
 }
 
