@@ -11,6 +11,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/memory/pytorch_message.h"
 
 #include "tests/memory/allocator_backends.h"
 #include "tests/support/device_status.h"
@@ -85,7 +86,7 @@ TYPED_TEST(AllocatorSuite, AbsurdSizesFailCleanlyWithAReport) {
     EXPECT_EQ(result.error().reason, FailureReason::kTooLarge) << size;
     ASSERT_NE(result.error().report, nullptr);
     EXPECT_EQ(result.error().report->account.asked_bytes, size);
-    EXPECT_THAT(result.error().report->pytorch_text, HasSubstr("more than 1EB"));
+    EXPECT_THAT(pytorch_message(*result.error().report), HasSubstr("more than 1EB"));
     EXPECT_FALSE(result.error().report->text.empty());
     EXPECT_THROW((void)allocator.allocate(size), OutOfMemory);
   }
@@ -275,7 +276,7 @@ TYPED_TEST(AllocatorSuite, OutOfMemoryCaught100TimesLeavesEverythingUsable) {
         EXPECT_EQ(error.report().account.asked_bytes, 90_MiB);
         EXPECT_EQ(error.report().account.sum(), error.report().account.total_bytes);
         EXPECT_FALSE(std::string_view(error.what()).empty());
-        EXPECT_THAT(error.report().pytorch_text, HasSubstr("CUDA out of memory"));
+        EXPECT_THAT(pytorch_message(error.report()), HasSubstr("CUDA out of memory"));
       }
       const DeviceAddress small = allocator.allocate(100);
       allocator.free(small);

@@ -14,6 +14,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/paged/paged_allocator.h"
+#include "headroom/memory/peak_scope.h"
 
 #include "tests/memory/slab_allocator.h"
 #include "tests/support/seed.h"

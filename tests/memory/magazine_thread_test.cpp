@@ -17,6 +17,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/peak_scope.h"
 
 #include "tests/memory/slab_allocator.h"
 

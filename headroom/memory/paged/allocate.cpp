@@ -8,7 +8,6 @@
 
 namespace headroom::memory {
 
-using device::DeviceResult;
 using internal::PagedState;
 
 namespace {
@@ -135,13 +134,6 @@ void PagedAllocator::note_small(DeviceAddress address,
               .context = context});
 }
 
-DeviceResult<void> PagedAllocator::check_stream(StreamId stream) {
-  if (state_->known_streams.contains(stream)) return {};
-  if (const auto known = device_.is_capturing(stream); !known) return Unexpected(known.error());
-  state_->known_streams.insert(stream);
-  return {};
-}
-
 // Everything a hand-out needs from the host, before anything has changed.
 void PagedAllocator::prepare() {
   state_->blocks.prepare(2);
@@ -197,7 +189,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
     found = stitch(request);
     if (found.is_found()) return found;
   }
-  if (s.captures > 0) return found;
+  if (has_capture()) return found;
   ++stats_.num_alloc_retries;
   ++stats_.num_sync_all_streams;
   wait_for_pending();
@@ -225,7 +217,7 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
         return {.status = arena.error(), .has_failed = true};
       }
     }
-    if (s.captures > 0 || attempt > 0) break;
+    if (has_capture() || attempt > 0) break;
     // Cached pages of the other pools make room.
     ++stats_.num_alloc_retries;
     release_cached(0);
