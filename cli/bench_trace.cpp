@@ -105,9 +105,9 @@ void run_round(CachingAllocator& allocator,
   std::vector<double> best(contenders.size(), 1e300);
   for (int i = 0; i < kTries; ++i) {
     for (std::size_t c = 0; c < contenders.size(); ++c) {
-      allocator.set_sink(contenders[c].sink);
+      if (contenders[c].sink != nullptr) allocator.add_sink(*contenders[c].sink);
       best[c] = std::min(best[c], time_below(allocator, pairs, kFrames));
-      allocator.set_sink(nullptr);
+      if (contenders[c].sink != nullptr) allocator.remove_sink(*contenders[c].sink);
       if (contenders[c].file == nullptr) continue;
       const auto start = Clock::now();
       contenders[c].file->flush();
@@ -131,9 +131,9 @@ void bench_recording(const TraceBenchOptions& options,
   std::vector<double> packing_ns;
   std::vector<double> warm_up;
   for (Contender& contender : field) {  // touches what is touched once
-    allocator.set_sink(contender.sink);
+    if (contender.sink != nullptr) allocator.add_sink(*contender.sink);
     (void)time_below(allocator, options.pairs, kFrames);
-    allocator.set_sink(nullptr);
+    if (contender.sink != nullptr) allocator.remove_sink(*contender.sink);
   }
   for (int round = 0; round < options.rounds; ++round) {
     progress("recording, round " + std::to_string(round + 1));

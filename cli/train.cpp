@@ -113,15 +113,14 @@ std::unique_ptr<trace::History> start_recording(const TrainWords& typed,
 // What is measured at the end, whether or not memory ran out on the way.
 void read_peaks(const memory::Allocator& allocator,
                 const train::Plan& planned,
-                const train::Meter* meter,
+                const train::Meter& meter,
                 TrainReport& report) {
   const memory::Statistics statistics = allocator.statistics();
   report.peak_allocated = static_cast<std::uint64_t>(statistics.allocated_bytes.all.peak);
   report.peak_reserved = static_cast<std::uint64_t>(statistics.reserved_bytes.all.peak);
   report.planned_allocated = planned.peak_allocated;
   report.planned_reserved = planned.peak_reserved;
-  // A recording has the allocator's one sink; the plan is the same to the byte.
-  report.categories = meter != nullptr ? meter->peak().categories : planned.categories;
+  report.categories = meter.peak().categories;
 }
 
 // Fills in the report; when memory runs out that is in it.
@@ -131,8 +130,7 @@ void train_on(memory::Allocator& allocator,
               const train::Plan& planned,
               TrainReport& report,
               const Context& context) {
-  std::unique_ptr<train::Meter> meter;
-  if (typed.record.empty()) meter = std::make_unique<train::Meter>(allocator);
+  const train::Meter meter(allocator);
   const std::unique_ptr<trace::History> history = start_recording(typed, allocator);
   try {
     std::unique_ptr<nn::Dataset> data;
@@ -149,7 +147,7 @@ void train_on(memory::Allocator& allocator,
     report.shortage = train::report_text(error.report(), report.remedies);
   }
   context.progress("");
-  read_peaks(allocator, planned, meter.get(), report);
+  read_peaks(allocator, planned, meter, report);
   if (history) {
     if (const auto done = history->stop(); !done) throw Error(to_string(done.error()));
     report.record = typed.record;

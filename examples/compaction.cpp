@@ -38,7 +38,7 @@ class Program {
   void ask() {
     const memory::Account before = allocator_->account();
     std::printf("%-8s  %s in use, %s free; 96MiB: ",
-                std::string(allocator_->policy()).c_str(),
+                std::string(to_string(allocator_->settings().kind())).c_str(),
                 format_bytes(before.live()).c_str(),
                 format_bytes(kCard - before.live()).c_str());
     try {

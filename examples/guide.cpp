@@ -80,13 +80,13 @@ void categories() {
 void reports() {
   Counter counter;
   memory::CachingAllocator cache(*device::registry().find("cpu:0").value());
-  cache.set_sink(&counter);
+  cache.add_sink(counter);
   memory::PeakScope peak(cache);
   { memory::Buffer passing(cache, 16_MiB); }
   std::printf("peak %s\n", format_bytes(peak.peak_allocated()).c_str());
   std::fputs(to_text(cache.account()).c_str(), stdout);
   std::printf("segments taken: %d\n", counter.segments);
-  cache.set_sink(nullptr);
+  cache.remove_sink(counter);
 }
 
 }  // namespace

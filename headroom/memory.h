@@ -21,5 +21,7 @@
 #include "headroom/memory/config.h"                     // IWYU pragma: export
 #include "headroom/memory/event.h"                      // IWYU pragma: export
 #include "headroom/memory/paged/paged_allocator.h"      // IWYU pragma: export
+#include "headroom/memory/peak_scope.h"                 // IWYU pragma: export
 #include "headroom/memory/pmr.h"                        // IWYU pragma: export
+#include "headroom/memory/pytorch_message.h"            // IWYU pragma: export
 #include "headroom/memory/stats.h"                      // IWYU pragma: export

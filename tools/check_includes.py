@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom.
+"""Who may include whom; and nobody asks an allocator which core it has but through its interface.
 
     tools/check_includes.py                 checks the tree; each refused line comes with the reason
     tools/check_includes.py --graph         prints the modules and what each includes
@@ -22,8 +22,8 @@ TABLE = {
     "device": ("base", "a backend does not know who asks it for memory"),
     "memory": ("base device", "the allocator is embedded in other programs: base, device and "
                               "memory are all that they should have to take"),
-    "trace": ("base memory:types.h,event.h,stats.h,annotation.h,allocator.h,api.h,config.h,"
-              "caching/caching_allocator.h,paged/paged_allocator.h",
+    "trace": ("base memory:types.h,event.h,stats.h,annotation.h,allocator.h,"
+              "allocator_choice.h,api.h,config.h",
               "trace records the allocator's words and must read files where there is no device; "
               "only history.h meets allocators, to attach recorders to them"),
     "analysis": ("base memory:types.h,event.h,config.h trace",
@@ -82,6 +82,10 @@ LINUX_HOMES = ("headroom/device/cpu/", "headroom/device/cuda/", "headroom/tensor
 STANDARD = re.compile(r"^[a-z_0-9]+$")  # <vector>; <stdint.h> and <fmt/core.h> are not
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+# Which core an allocator has is asked through its interface (Allocator::settings).
+DOWNCAST = re.compile(r"\b(?:static|dynamic|reinterpret)_cast<\s*(?:const\s+)?"
+                      r"(?:headroom::)?(?:memory::)?\w*Allocator\s*(?:const\s*)?[&*]"
+                      r"|\bpolicy\(\)\s*[!=]=")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("headroom", "cli", "bindings", "examples", "benchmarks", "tests")
 
@@ -146,8 +150,8 @@ def refuse(path, quoted, angled):
     return None
 
 
-def includes(root):
-    """Yields (path, line number, quoted, angled) for every include line of the tree."""
+def lines(root):
+    """Yields (path, line number, line) for every line of source of the tree."""
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in SUFFIXES or not file.is_file():
@@ -155,8 +159,14 @@ def includes(root):
             path = file.relative_to(root).as_posix()
             text = file.read_text(encoding="utf-8", errors="replace")
             for number, line in enumerate(text.splitlines(), 1):
-                if found := INCLUDE.match(line):
-                    yield path, number, found[1], found[2]
+                yield path, number, line
+
+
+def includes(root):
+    """Yields (path, line number, quoted, angled) for every include line of the tree."""
+    for path, number, line in lines(root):
+        if found := INCLUDE.match(line):
+            yield path, number, found[1], found[2]
 
 
 def check(root):
@@ -166,6 +176,9 @@ def check(root):
     for path, number, quoted, angled in includes(root):
         if reason := refuse(path, quoted, angled):
             complaints.append(f"{path}:{number}: may not include {quoted or angled}: {reason}")
+    complaints += [f"{path}:{number}: casts or compares to learn which allocator it has; "
+                   "ask Allocator::settings() instead"
+                   for path, number, line in lines(root) if DOWNCAST.search(line)]
     return complaints
 
 

@@ -6,10 +6,10 @@
 //   allocator.record_stream(block, copy_stream);          // copy_stream reads it too
 //   allocator.free(block);                                // reused when both are done
 //
-// This class is the shell that both allocators share: limits, statistics, peaks, categories,
-// events, callbacks, the account and the out-of-memory report are written here, once. What is left
-// to a core (CachingAllocator, PagedAllocator) are the `do_` functions: place, free, grow, give
-// back. A core calls the note_ functions when something happened, with `mutex_` held.
+// This is what a user sees of every allocator. Limits, statistics, peaks, categories, events,
+// callbacks, the account and the out-of-memory report are the same for all; where a block lies and
+// when memory comes and goes is decided by a core (CachingAllocator, PagedAllocator), whose side of
+// this class is in core.h.
 //
 // Any thread may call anything, and may free what another allocated. No two allocators share a
 // lock. Addresses are aligned to 512 bytes. Zero bytes give address 0, which may be freed.
@@ -17,14 +17,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "headroom/base/mutex.h"
 #include "headroom/base/result.h"
 #include "headroom/device/device.h"
 #include "headroom/memory/account.h"
@@ -36,26 +33,8 @@
 
 namespace headroom::memory {
 
-namespace internal {
-struct ThreadTally;
-}  // namespace internal
-
-enum class FailureReason : std::uint8_t {
-  kOutOfMemory,  // after the whole ladder
-  kRejected,     // by policy, before anything was tried
-  kTooLarge,     // 1 EiB or more
-  kDevice,       // the device failed; `status` says how
-};
-
-struct AllocationFailure {
-  FailureReason reason = FailureReason::kOutOfMemory;
-  device::DeviceStatus status{};
-  // Null only when there was no host memory left to write it.
-  std::shared_ptr<const OutOfMemoryReport> report{};
-};
-
-template <class T>
-using AllocationResult = Result<T, AllocationFailure>;
+class AllocatorCore;
+struct AllocatorChoice;
 
 // Decides which streams' allocations go to a private pool; an empty one accepts every stream.
 // Called without a lock; may call the allocator, and what it allocates there goes to the default
@@ -69,7 +48,6 @@ class Allocator {
   virtual ~Allocator();
 
   [[nodiscard]] device::Device& device() const noexcept { return device_; }
-  [[nodiscard]] virtual std::string_view policy() const noexcept = 0;
 
   // --- Blocks ---------------------------------------------------------------------------------
 
@@ -89,6 +67,26 @@ class Allocator {
   void process_events() noexcept;
   // The live block that starts at `address`.
   [[nodiscard]] std::optional<BlockInfo> find_block(DeviceAddress address) const;
+
+  // --- Settings -------------------------------------------------------------------------------
+
+  // Which allocator this is and how it is set, as make_allocator() takes it; to_string() has it as
+  // text. A limit that was set since is not in it.
+  [[nodiscard]] AllocatorChoice settings() const;
+  // Changes settings at run time, as torch.cuda.memory._set_allocator_settings does: cached blocks
+  // stay as they are, and so does the limit. What a text does not name keeps its value; it is read
+  // strictly. Throws InvalidArgument with what is wrong, or cannot change any more; then nothing
+  // has changed.
+  void configure(const AllocatorChoice& wanted);
+  void configure(std::string_view text);
+
+  // --- Graph captures -------------------------------------------------------------------------
+
+  // A graph capture is under way on this device: nothing is waited for, queried, moved or given
+  // back until it ends. Captures nest. end_capture throws InvalidArgument when none is under way.
+  void begin_capture();
+  void end_capture();
+  [[nodiscard]] bool is_capturing() const noexcept;
 
   // --- Limits ---------------------------------------------------------------------------------
 
@@ -140,18 +138,21 @@ class Allocator {
   // the segments are as the events before it left them.
   [[nodiscard]] std::vector<SegmentInfo> segments(std::uint64_t* sequence = nullptr) const;
   // All that decides what the next requests get, as one number: after two moments that have the
-  // same, the same requests are answered the same way. Exact while a sink is set; without one,
-  // what threads have cached is not in it. Addresses are not in it, nor are streams' queues.
+  // same, the same requests of the same threads are answered the same way. Addresses are not in
+  // it, nor are streams' queues.
   [[nodiscard]] std::uint64_t fingerprint() const;
   // A sentence about the first broken invariant, or nothing.
   [[nodiscard]] std::optional<std::string> check_invariants() const;
 
   // --- Who is told ----------------------------------------------------------------------------
 
-  // At most one sink; null stops. Costs one branch when absent. The sink outlives its use.
-  void set_sink(EventSink* sink) noexcept;
-  // A second sink, told of segments only: costs an allocation from the cache nothing.
-  void set_segment_sink(EventSink* sink) noexcept;
+  // Tells the sink of every action that it wants, from now until remove_sink, which it outlives.
+  // Several sinks are told in the order in which they were added; a sink that is added again has
+  // its wishes changed. A sink changes no decision: a program of one thread gets the same addresses
+  // with it. Without one an event costs one branch; a sink that wants no block actions costs an
+  // allocation from the cache nothing.
+  void add_sink(EventSink& sink, Actions wanted = kAllActions);
+  void remove_sink(EventSink& sink) noexcept;
   using CallbackId = std::uint64_t;
   // Asked to free something when the cache cannot serve; answers whether it did. Called without
   // a lock; may call the allocator.
@@ -160,186 +161,19 @@ class Allocator {
   CallbackId add_out_of_memory_callback(std::function<void(const OutOfMemoryReport&)> callback);
   void remove_callback(CallbackId id) noexcept;
 
- protected:
-  explicit Allocator(device::Device& device);
-
-  // What the note_ functions need to know of a block.
-  struct BlockNote {
-    DeviceAddress address = 0;
-    std::uint64_t size_bytes = 0;
-    std::uint64_t requested_bytes = 0;
-    StreamId stream = StreamId::kDefault;
-    PoolId pool{};
-    bool is_small = false;
-    AllocationContext context{};
-  };
-  struct SegmentNote {
-    DeviceAddress address = 0;
-    std::uint64_t size_bytes = 0;
-    StreamId stream = StreamId::kDefault;
-    PoolId pool{};
-    bool is_small = false;
-  };
-  // A request that failed, for the report.
-  struct FailedRequest {
-    FailureReason reason = FailureReason::kOutOfMemory;
-    device::DeviceStatus status{};
-    std::uint64_t asked_bytes = 0;
-    std::uint64_t rounded_bytes = 0;
-    std::uint64_t segment_bytes = 0;
-    StreamId stream = StreamId::kDefault;
-  };
-  // What the core adds to an account, besides the statistics.
-  struct CoreAccount {
-    std::uint64_t cached_stream_bytes = 0;
-    std::uint64_t cached_hard_bytes = 0;
-    std::uint64_t cached_soft_bytes = 0;
-    std::uint64_t cached_private_bytes = 0;  // of the above, in private pools
-    std::uint64_t largest_cached_bytes = 0;
-    bool is_expandable = false;
-    std::uint64_t page_bytes = 0;  // of pages that move to where they are needed
-    std::optional<std::uint64_t> expandable_reserve_bytes{};  // of a segment, where configured
-  };
-  struct LiveBlock {
-    std::uint64_t requested_bytes = 0;
-    std::uint64_t size_bytes = 0;
-    AllocationContext context{};
-  };
-
-  // All require mutex_. Inline, in internal/notes.h, which a core includes.
-  void note_alloc(const BlockNote& block) noexcept;
-  void note_free_requested(const BlockNote& block) noexcept;
-  void note_free_completed(const BlockNote& block) noexcept;
-  void note_segment(Action action, const SegmentNote& segment) noexcept;
-  // The two halves of it, for a core whose physical memory moves between addresses: memory that
-  // came or went, and where it is seen.
-  void count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
-  void tell_segment(Action action, const SegmentNote& segment) noexcept;
-  // What one thread did without the lock, all of it in the small pool.
-  void note_threads(const internal::ThreadTally& tally) const noexcept;
-  [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
-    return static_cast<std::uint64_t>(stats_.reserved_bytes.all.current);
-  }
-  // Whether `size_bytes` more may be taken from the device.
-  [[nodiscard]] bool limit_allows(std::uint64_t size_bytes) const noexcept;
-
-  [[nodiscard]] bool limit_is_set() const noexcept { return limit_.has_value(); }
-  [[nodiscard]] std::uint64_t limit_value() const noexcept { return limit_.value_or(UINT64_MAX); }
-
-  // Runs the free callbacks, without the lock, and says whether one of them freed something.
-  bool run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept;
-  // Counts, emits and reports the failure; unlocks before the callbacks.
-  AllocationFailure fail(std::unique_lock<Mutex>& lock, const FailedRequest& request) noexcept;
-
-  // --- What a core implements; each takes mutex_ itself where it needs it, unless said ---------
-
-  // 0 when it failed, with the reason; not a Result, which costs more than the rest of the path.
-  virtual DeviceAddress do_allocate(std::uint64_t size_bytes,
-                                    StreamId stream,
-                                    std::optional<AllocationFailure>& failure) = 0;
-  virtual device::DeviceResult<void> do_free(DeviceAddress address) = 0;
-  virtual device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) = 0;
-  virtual void do_process_events() = 0;
-  virtual std::uint64_t do_empty_cache() = 0;
-  virtual std::uint64_t do_trim(std::uint64_t keep_bytes) = 0;
-  virtual void do_mark_step() {}  // a core whose cached memory stays where it is does nothing
-  virtual AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
-                                                     StreamId stream) = 0;
-  virtual void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) = 0;
-  virtual void do_end_allocate_to_pool(PoolId id) = 0;
-  virtual void do_release_pool(PoolId id) = 0;
-  // A share of the device in bytes; nothing when it means no bound.
-  [[nodiscard]] virtual std::optional<std::uint64_t> limit_for_fraction(double fraction) const;
-  // PyTorch's message for a failure. Called without mutex_.
-  [[nodiscard]] virtual std::string pytorch_text(const Account& account,
-                                                 const CoreAccount& core,
-                                                 const FailedRequest& request) const = 0;
-
-  // These are called with mutex_ held.
-  [[nodiscard]] virtual std::optional<BlockInfo> find_block_locked(DeviceAddress address) const = 0;
-  [[nodiscard]] virtual CoreAccount core_account(StreamId stream) const = 0;
-  [[nodiscard]] virtual std::vector<LiveBlock> live_blocks() const = 0;
-  [[nodiscard]] virtual std::vector<SegmentInfo> segments_locked() const = 0;
-  [[nodiscard]] virtual std::uint64_t core_fingerprint() const = 0;
-  [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
-  // For a core whose threads allocate without the lock. What they counted by themselves goes into
-  // stats_ (note_threads); they are kept from working so, while something is looked at; events have
-  // one order, so with a sink everything takes the lock.
-  virtual void fold_threads() const noexcept {}
-  virtual void hold_threads() const noexcept {}  // folds too
-  virtual void release_threads() const noexcept {}
-  virtual void sink_changed(bool /*has_sink*/) noexcept {}
-  [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
-
-  device::Device& device_;
-  // Apart from what a thread reads that takes no lock.
-  alignas(64) mutable Mutex mutex_;
-  // Mutable, as running_ is: to look at it is to fold what threads have counted.
-  mutable Statistics stats_{};
-
  private:
+  friend class AllocatorCore;
   friend class PeakScope;
-  struct Callbacks;
-  class ThreadsHeld;
+  // Only a core is an allocator.
+  Allocator(device::Device& device, AllocatorCore& core) noexcept : device_(device), core_(core) {}
 
   [[nodiscard, gnu::always_inline]] DeviceAddress allocate_or_fail(
       std::uint64_t size_bytes,
       StreamId stream,
       std::optional<AllocationFailure>& failure) noexcept;
-  void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
-  void tell_sink(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
-  template <bool kSmall>
-  void count_alloc(const BlockNote& block) noexcept;
-  template <bool kSmall>
-  void count_free_requested(const BlockNote& block) noexcept;
-  template <bool kSmall>
-  void count_free_completed(const BlockNote& block) noexcept;
-  [[nodiscard]] Account account_for(const FailedRequest& request,
-                                    std::unique_lock<Mutex>& lock,
-                                    CoreAccount* core) const;
-  [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(const FailedRequest& request,
-                                                                    std::unique_lock<Mutex>& lock);
-  void fold_peaks() noexcept;  // of threads, then of scopes
 
-  EventSink* sink_ = nullptr;
-  EventSink* segment_sink_ = nullptr;
-  std::uint64_t sequence_ = 0;
-  std::optional<std::uint64_t> limit_{};
-  std::uint64_t next_pool_ = 1;
-  std::uint64_t misuses_ = 0;
-  std::unique_ptr<Callbacks> callbacks_;
-  // Peaks since the newest PeakScope opened or was read; folded into every open scope then.
-  struct Peaks {
-    std::int64_t allocated = 0;
-    std::int64_t reserved = 0;
-    std::int64_t live = 0;
-  };
-  mutable Peaks running_{};
-  std::vector<class PeakScope*> scopes_{};
-};
-
-// The peaks between its construction and now, whatever else is reset or nested.
-//
-//   PeakScope scope(allocator);
-//   step();
-//   log(scope.peak_allocated());
-class PeakScope {
- public:
-  explicit PeakScope(Allocator& allocator);
-  ~PeakScope();
-  PeakScope(const PeakScope&) = delete;
-  PeakScope& operator=(const PeakScope&) = delete;
-
-  [[nodiscard]] std::uint64_t peak_allocated() const;
-  [[nodiscard]] std::uint64_t peak_reserved() const;
-  [[nodiscard]] std::uint64_t peak_live() const;
-
- private:
-  friend class Allocator;
-  [[nodiscard]] Allocator::Peaks read() const;
-
-  Allocator& allocator_;
-  Allocator::Peaks peaks_{};
+  device::Device& device_;
+  AllocatorCore& core_;  // this object's own other side
 };
 
 }  // namespace headroom::memory

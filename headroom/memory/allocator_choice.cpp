@@ -9,6 +9,7 @@
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/internal/config_numbers.h"
 #include "headroom/memory/internal/config_tokens.h"
+#include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::memory {
 namespace {
@@ -185,13 +186,15 @@ Result<AllocatorChoice, std::string> read_paged_choice(std::string_view text,
   return AllocatorChoice{.config = std::move(parsed->config),
                          .paged = *paged,
                          .is_default = false,
+                         .version = base.version,
                          .warnings = std::move(parsed->warnings)};
 }
 
-AllocatorChoice caching_choice(ParsedConfig parsed) {
+AllocatorChoice caching_choice(ParsedConfig parsed, PyTorchVersion version = {}) {
   return {.config = std::move(parsed.config),
           .paged = std::nullopt,
           .is_default = false,
+          .version = version,
           .warnings = std::move(parsed.warnings)};
 }
 
@@ -199,9 +202,9 @@ Result<AllocatorChoice, std::string> read_caching_choice(std::string_view text,
                                                          const AllocatorChoice& base) {
   AllocatorConfig from = base.config;
   if (base.paged) from.backend = kNativeBackend;
-  auto parsed = parse_config(text, {.base = from});
+  auto parsed = parse_config(text, {.version = base.version, .base = from});
   if (!parsed) return Unexpected(parsed.error());
-  return caching_choice(std::move(*parsed));
+  return caching_choice(std::move(*parsed), base.version);
 }
 
 // The shortest text that reads back as the same number.
@@ -254,6 +257,18 @@ std::string named(std::string_view prefix, const std::string& settings, std::str
 
 }  // namespace
 
+std::string_view to_string(AllocatorKind kind) noexcept {
+  switch (kind) {
+    case AllocatorKind::kPaged:
+      return kPagedBackend;
+    case AllocatorKind::kDriverPool:
+      return kDriverBackend;
+    case AllocatorKind::kCaching:
+      break;
+  }
+  return "pytorch";
+}
+
 AllocatorKind AllocatorChoice::kind() const noexcept {
   if (paged) return AllocatorKind::kPaged;
   return config.backend == kDriverBackend ? AllocatorKind::kDriverPool : AllocatorKind::kCaching;
@@ -262,7 +277,7 @@ AllocatorKind AllocatorChoice::kind() const noexcept {
 bool operator==(const AllocatorChoice& a, const AllocatorChoice& b) {
   if (a.kind() != b.kind() || a.is_default != b.is_default) return false;
   if (a.paged) return *a.paged == *b.paged && common_text(a.config) == common_text(b.config);
-  return to_string(a.config) == to_string(b.config);
+  return a.version == b.version && to_string(a.config) == to_string(b.config);
 }
 
 Result<AllocatorChoice, std::string> parse_choice_name(std::string_view name) {
@@ -348,7 +363,8 @@ Result<AllocatorChoice, std::string> choice_from_environment() {
 std::unique_ptr<Allocator> make_allocator(device::Device& device, const AllocatorChoice& choice) {
   const bool has_pages = device.properties().has_virtual_memory || !choice.is_default;
   if (!choice.paged || !has_pages) {
-    return std::make_unique<CachingAllocator>(device, CachingOptions{.config = choice.config});
+    return std::make_unique<CachingAllocator>(
+        device, CachingOptions{.config = choice.config, .version = choice.version});
   }
   auto allocator = std::make_unique<PagedAllocator>(device, *choice.paged);
   if (choice.config.memory_fraction != 1.0) {

@@ -12,6 +12,8 @@
 //   if (!choice) complain(choice.error());
 //   const auto allocator = make_allocator(device, *choice);
 //
+// An allocator says what it is as a value of this type too (Allocator::settings).
+//
 // plan, replay, tune, doctor and train all mean this type, and command lines have names for it:
 //
 //   paged                  PagedAllocator; paged:KEY=VALUE,... with settings of its own
@@ -31,11 +33,14 @@
 #include "headroom/base/result.h"
 #include "headroom/memory/allocator.h"
 #include "headroom/memory/config.h"
-#include "headroom/memory/paged/paged_allocator.h"
+#include "headroom/memory/paged/paged_options.h"
 
 namespace headroom::memory {
 
 enum class AllocatorKind : std::uint8_t { kPaged, kCaching, kDriverPool };
+
+// `paged`, `pytorch` or `cudaMallocAsync`.
+[[nodiscard]] std::string_view to_string(AllocatorKind kind) noexcept;
 
 struct AllocatorChoice {
   AllocatorConfig config{};
@@ -44,6 +49,8 @@ struct AllocatorChoice {
   std::optional<PagedOptions> paged = PagedOptions{};
   // Nobody named a backend: a device without virtual memory gets a CachingAllocator.
   bool is_default = true;
+  // Whose decisions a CachingAllocator makes, and how its settings are read. No text names it.
+  PyTorchVersion version{};
   std::vector<std::string> warnings{};
 
   [[nodiscard]] AllocatorKind kind() const noexcept;

@@ -10,7 +10,6 @@
 #include "headroom/base/error.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/allocator_choice.h"
-#include "headroom/memory/caching/caching_allocator.h"
 
 namespace headroom {
 namespace {
@@ -20,7 +19,6 @@ using device::DeviceId;
 using device::DeviceKind;
 using memory::Allocator;
 using memory::AllocatorChoice;
-using memory::CachingAllocator;
 
 // The allocators of this process, one per device that was asked for.
 class Allocators {
@@ -58,9 +56,9 @@ class Allocators {
     if (!parsed) throw InvalidArgument("set_allocator_settings: " + parsed.error());
     if (!allocators_.empty()) check_change(*choice_, *parsed);
     choice_ = std::move(*parsed);
-    if (choice_->paged) return;
     for (const auto& allocator : allocators_) {
-      static_cast<CachingAllocator&>(*allocator).configure(choice_->config);
+      const bool is_chosen = allocator->settings().paged.has_value() == choice_->paged.has_value();
+      if (is_chosen) allocator->configure(*choice_);
     }
   }
 

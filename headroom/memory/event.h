@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 #include "headroom/memory/types.h"
@@ -28,6 +29,42 @@ enum class Action : std::uint8_t {
 inline constexpr std::size_t kActionCount = static_cast<std::size_t>(Action::kUnknown) + 1;
 
 [[nodiscard]] std::string_view to_string(Action action) noexcept;
+
+// A set of actions: which of them a sink wants to hear of.
+class Actions {
+ public:
+  constexpr Actions() = default;
+  constexpr Actions(std::initializer_list<Action> actions) noexcept {
+    for (const Action action : actions) bits_ |= bit(action);
+  }
+  [[nodiscard]] constexpr bool has(Action action) const noexcept {
+    return (bits_ & bit(action)) != 0;
+  }
+  [[nodiscard]] constexpr bool meets(Actions other) const noexcept {
+    return (bits_ & other.bits_) != 0;
+  }
+  constexpr Actions& operator|=(Actions other) noexcept {
+    bits_ |= other.bits_;
+    return *this;
+  }
+  friend constexpr Actions operator|(Actions a, Actions b) noexcept { return a |= b; }
+  friend constexpr bool operator==(Actions a, Actions b) noexcept = default;
+
+ private:
+  static constexpr std::uint32_t bit(Action action) noexcept {
+    return std::uint32_t{1} << static_cast<unsigned>(action);
+  }
+
+  std::uint32_t bits_ = 0;
+};
+
+inline constexpr Actions kBlockActions{
+    Action::kAlloc, Action::kFreeRequested, Action::kFreeCompleted};
+inline constexpr Actions kSegmentActions{
+    Action::kSegmentAlloc, Action::kSegmentFree, Action::kSegmentMap, Action::kSegmentUnmap};
+// All that an allocator emits.
+inline constexpr Actions kAllActions =
+    kBlockActions | kSegmentActions | Actions{Action::kOutOfMemory};
 
 struct Event {
   Action action = Action::kAlloc;

@@ -13,6 +13,7 @@ set(HEADROOM_MEMORY_SOURCES
   caching/restore.cpp
   config.cpp
   config_text.cpp
+  core.cpp
   explain.cpp
   internal/config_numbers.cpp
   internal/config_tokens.cpp
@@ -43,10 +44,13 @@ set(HEADROOM_MEMORY_HEADERS
   buffer.h
   caching/caching_allocator.h
   config.h
+  core.h
   event.h
   ../memory.h
   out_of_memory.h
   paged/paged_allocator.h
+  paged/paged_options.h
+  peak_scope.h
   pmr.h
   parse_pytorch_message.h
   pytorch_message.h

@@ -107,4 +107,18 @@ std::string pytorch_absurd_size_message() {
   return "CUDA out of memory. Tried to allocate more than 1EB memory.";
 }
 
+std::string pytorch_message(const OutOfMemoryReport& report) {
+  switch (report.reason) {
+    case FailureReason::kTooLarge:
+      return pytorch_absurd_size_message();
+    case FailureReason::kRejected:
+      return pytorch_rejection_message(report.account.asked_bytes);
+    default:
+      return pytorch_message(report.account,
+                             {.version = report.version,
+                              .private_cached_bytes = report.cached_private_bytes,
+                              .expandable_reserve_bytes = report.expandable_reserve_bytes});
+  }
+}
+
 }  // namespace headroom::memory

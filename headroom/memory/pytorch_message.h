@@ -7,6 +7,7 @@
 
 #include "headroom/memory/account.h"
 #include "headroom/memory/config.h"
+#include "headroom/memory/out_of_memory.h"
 
 namespace headroom::memory {
 
@@ -26,6 +27,9 @@ struct PyTorchMessageOptions {
 // it is the segment's, as PyTorch has it: a request of 1 byte reports 2.00 MiB.
 [[nodiscard]] std::string pytorch_message(const Account& account,
                                           const PyTorchMessageOptions& options = {});
+
+// What PyTorch would have said of the same failure, for tools that parse it.
+[[nodiscard]] std::string pytorch_message(const OutOfMemoryReport& report);
 
 // For a request that throw_on_cudamalloc_oom refused; `size_bytes` as the caller asked.
 [[nodiscard]] std::string pytorch_rejection_message(std::uint64_t size_bytes);

@@ -1,9 +1,10 @@
 // FileRecorder: events as they happen, into a .hrt file.
 //
 //   FileRecorder recorder({.path = "run.hrt"});
-//   allocator.set_sink(&recorder.channel({.device = 0}));
+//   memory::EventSink& sink = recorder.channel({.device = 0});
+//   allocator.add_sink(sink);
 //   ...
-//   allocator.set_sink(nullptr);
+//   allocator.remove_sink(sink);
 //   recorder.close({{{.device = 0}, allocator.segments()}});
 //
 // An event costs the allocator a few ns: it goes into a queue, and a thread of the recorder's packs

@@ -93,12 +93,13 @@ class History::Impl final : public memory::ScopeObserver,
                                  attached_, [n](const Attached& a) { return a.key.device == n; });
                            })}};
     if (file_ != nullptr) {
-      allocator.set_sink(&file_->channel(added.key));
+      added.sink = &file_->channel(added.key);
     } else {
       added.ring = std::make_unique<RingRecorder>(
           RingOptions{.capacity_events = options_.max_events, .stacks = options_.stacks});
-      allocator.set_sink(added.ring.get());
+      added.sink = added.ring.get();
     }
+    allocator.add_sink(*added.sink);
     if (!options_.out_of_memory_path.empty()) {
       added.callback = allocator.add_out_of_memory_callback(
           [weak = weak_from_this()](const memory::OutOfMemoryReport& /*report*/) {
@@ -115,7 +116,7 @@ class History::Impl final : public memory::ScopeObserver,
     std::vector<FinalState> states;
     if (file_ != nullptr && !attached_.empty()) file_->set_settings(*settings());
     for (const Attached& attached : attached_) {
-      attached.allocator->set_sink(nullptr);
+      attached.allocator->remove_sink(*attached.sink);
       if (attached.callback) attached.allocator->remove_callback(*attached.callback);
       if (file_ != nullptr) states.push_back({attached.key, attached.allocator->segments()});
     }
@@ -167,6 +168,7 @@ class History::Impl final : public memory::ScopeObserver,
     memory::Allocator* allocator = nullptr;
     DeviceKey key{};
     std::unique_ptr<RingRecorder> ring{};
+    memory::EventSink* sink = nullptr;  // the ring, or the file's channel
     std::optional<memory::Allocator::CallbackId> callback{};
   };
 

@@ -1,10 +1,10 @@
 // RingRecorder: the last events of an allocator, in memory.
 //
 //   RingRecorder ring({.capacity_events = 100'000});
-//   allocator.set_sink(&ring);
+//   allocator.add_sink(ring);
 //   ...
 //   Trace trace = ring.snapshot({.device = 0});      // while it records, too
-//   allocator.set_sink(nullptr);                     // before the ring goes
+//   allocator.remove_sink(ring);                     // before the ring goes
 //
 // An event takes 64 bytes. When the ring is full the oldest make room, and are counted.
 #pragma once

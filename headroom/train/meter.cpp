@@ -10,10 +10,10 @@ std::uint64_t total(const CategoryBytes& bytes) noexcept {
 
 Meter::Meter(memory::Allocator& allocator, bool keeps_log)
     : allocator_(allocator), keeps_log_(keeps_log) {
-  allocator_.set_sink(this);
+  allocator_.add_sink(*this, memory::kBlockActions);
 }
 
-Meter::~Meter() { allocator_.set_sink(nullptr); }
+Meter::~Meter() { allocator_.remove_sink(*this); }
 
 void Meter::record(const memory::Event& event) noexcept {
   const bool is_alloc = event.action == memory::Action::kAlloc;

@@ -39,8 +39,7 @@ struct Peak {
 
 class Meter final : public memory::EventSink {
  public:
-  // Takes the allocator's one place for a sink until it ends. With `keeps_log`, every change is
-  // kept: for runs that are short.
+  // Listens until it ends. With `keeps_log`, every change is kept: for runs that are short.
   explicit Meter(memory::Allocator& allocator, bool keeps_log = false);
   ~Meter() override;
   Meter(const Meter&) = delete;

@@ -2,8 +2,8 @@
 // device without memory: step after step until the allocator is in a state that it was in before,
 // from which on everything repeats itself. So a plan holds for any number of steps.
 //
-// Exact for a run that something watches: a Meter, a recording. Without one the threads' magazines
-// keep some small blocks back (256 KiB), which may take a slab page of 2 MiB more.
+// Exact for a run whose memory comes from one thread, whether or not something watches it. Every
+// further thread keeps some small blocks back (256 KiB), which may take a slab page of 2 MiB more.
 //
 //   const Plan p = plan({.model = {.name = "gpt2"}, .batch = 16}, {.limit_bytes = 24_GiB});
 //   p.peak_reserved; p.fits; p.peak_phase;             // "backward"

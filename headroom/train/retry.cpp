@@ -26,7 +26,7 @@ PlanOptions bounded_as(const StepRunner& runner, PlanOptions options) {
   const memory::Allocator& allocator = runner.allocator();
   options.limit_bytes = allocator.limit();
   options.device = &allocator.device();
-  if (options.settings.empty() && allocator.policy() != "paged") {
+  if (options.settings.empty() && !allocator.settings().paged) {
     options.settings = "backend:native";
   }
   return options;

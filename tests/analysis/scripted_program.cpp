@@ -43,7 +43,7 @@ struct ScriptedProgram::Parts {
         trace::Value{trace::Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", trace::Value{given.conf}}}};
     recorder.device = &trace.devices.emplace_back();
     allocator.set_limit(given.limit_bytes);
-    allocator.set_sink(&recorder);
+    allocator.add_sink(recorder);
   }
 
   trace::StackId stack_of(int line) {
@@ -68,7 +68,7 @@ struct ScriptedProgram::Parts {
 
 ScriptedProgram::ScriptedProgram(const ScriptOptions& options)
     : parts_(std::make_unique<Parts>(options)) {}
-ScriptedProgram::~ScriptedProgram() { parts_->allocator.set_sink(nullptr); }
+ScriptedProgram::~ScriptedProgram() { parts_->allocator.remove_sink(parts_->recorder); }
 
 int ScriptedProgram::alloc(std::uint64_t size_bytes, int line) {
   parts_->recorder.stack = parts_->stack_of(line);
@@ -100,7 +100,7 @@ void ScriptedProgram::mark_step() {
 }
 
 trace::Trace ScriptedProgram::finish() {
-  parts_->allocator.set_sink(nullptr);
+  parts_->allocator.remove_sink(parts_->recorder);
   for (const memory::SegmentInfo& info : parts_->allocator.segments()) {
     trace::Segment segment{.address = info.address,
                            .size_bytes = info.size_bytes,

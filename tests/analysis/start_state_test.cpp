@@ -175,7 +175,7 @@ struct Program {
     const auto device = device::MetaDevice::create({.capacity_bytes = 4_GiB});
     memory::CachingAllocator allocator(*device,
                                        {.config = memory::parse_config(settings).value().config});
-    allocator.set_sink(&sink);
+    allocator.add_sink(sink);
     std::mt19937_64 random(seed);
     std::vector<DeviceAddress> held;
     for (int step = 0; step < 3000; ++step) {
@@ -193,7 +193,7 @@ struct Program {
       truths.push_back(allocator.segments());
     }
     end = allocator.segments();
-    allocator.set_sink(nullptr);
+    allocator.remove_sink(sink);
     for (const DeviceAddress address : held) allocator.free(address);
   }
 

@@ -48,9 +48,9 @@ class World {
 class EventLog final : public memory::EventSink {
  public:
   explicit EventLog(memory::Allocator& allocator) : allocator_(allocator) {
-    allocator_.set_sink(this);
+    allocator_.add_sink(*this);
   }
-  ~EventLog() override { allocator_.set_sink(nullptr); }
+  ~EventLog() override { allocator_.remove_sink(*this); }
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 

@@ -1,13 +1,18 @@
 // `headroom plan` and `headroom train` from outside: text, JSON and what is refused;
 // plan_page_test.cpp has the page.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "headroom/base/checked.h"
+#include "headroom/memory/internal/size_classes.h"
 #include "headroom/trace/file.h"
 
 #include "tests/support/json_schema.h"
@@ -150,6 +155,59 @@ TEST(TrainCommand, ARecordingSaysWhichAllocatorMadeIt) {
   EXPECT_THAT(verified.err, HasSubstr("this one was made by the paged allocator"));
   EXPECT_THAT(headroom_with({"replay", path.string(), "--policy", "pytorch"}).out,
               HasSubstr("pytorch (default settings)"));
+  fs::remove(path);
+}
+
+// What a recording of the paged allocator held when most was allocated, by category: what was asked
+// for, in blocks of its sizes.
+std::map<std::string, std::uint64_t> categories_at_peak(const trace::Trace& trace) {
+  const auto block_bytes = [](std::uint64_t size) {
+    using namespace memory::internal;
+    return size <= kSlabMaxBytes ? kClasses[size_class_of(size)].block_bytes
+                                 : round_up(size, memory::kMinBlockBytes);
+  };
+  const trace::Events& events = trace.devices.at(0).events;
+  std::map<std::string, std::uint64_t> now;
+  std::map<std::string, std::uint64_t> at_peak;
+  std::uint64_t allocated = 0;
+  std::uint64_t peak = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const std::uint64_t bytes = block_bytes(std::max<std::uint64_t>(events.size_bytes(i), 1));
+    const auto category = trace.details[events.details(i)].category;
+    if (!category) continue;
+    if (events.action(i) == memory::Action::kAlloc) {
+      now[std::string(to_string(*category))] += bytes;
+      allocated += bytes;
+      if (allocated >= peak) at_peak = now;
+      peak = std::max(peak, allocated);
+    } else if (events.action(i) == memory::Action::kFreeRequested) {
+      now[std::string(to_string(*category))] -= bytes;
+      allocated -= bytes;
+    }
+  }
+  return at_peak;
+}
+
+TEST(TrainCommand, WhatIsMeasuredWhileRecordingIsWhatWasRecorded) {
+  const fs::path path = fs::path(::testing::TempDir()) / "headroom-train-categories.hrt";
+  const std::vector<std::string> run{"train", "gpt2-tiny", "--steps", "2"};
+  std::vector<std::string> recorded = run;
+  recorded.insert(recorded.end(), {"--record", path.string(), "--force"});
+  const auto json = json_of(recorded);
+  const auto file = trace::read_trace(path.string());
+  ASSERT_TRUE(file.has_value());
+  auto in_recording = categories_at_peak(file->trace);
+  std::uint64_t sum = 0;
+  for (const auto& [name, bytes] : json["categories"].items()) {
+    EXPECT_EQ(bytes, in_recording[name]) << name;
+    sum += bytes.get<std::uint64_t>();
+  }
+  EXPECT_EQ(sum, json["peak_allocated"]);
+  // A recording changes nothing of what it records.
+  const auto alone = json_of(run);
+  for (const char* key : {"categories", "peak_allocated", "peak_reserved"}) {
+    EXPECT_EQ(json[key], alone[key]) << key;
+  }
   fs::remove(path);
 }
 

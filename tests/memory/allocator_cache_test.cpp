@@ -12,6 +12,8 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/memory/allocator_choice.h"
+#include "headroom/memory/peak_scope.h"
 
 #include "tests/memory/allocator_backends.h"
 #include "tests/support/device_status.h"
@@ -291,6 +293,52 @@ TYPED_TEST(CachingCache, SettingsChangedWhileBlocksLiveHoldForWhatComes) {
   allocator.free(before);
   allocator.free(after);
   EXPECT_EQ(allocator.empty_cache(), 20_MiB);
+}
+
+TYPED_TEST(AllocatorCache, SaysWhichAllocatorItIsAndHowItIsSet) {
+  auto& allocator = this->allocator();
+  const AllocatorChoice choice = allocator.settings();
+  EXPECT_EQ(choice.paged.has_value(), TestFixture::kIsPaged);
+  EXPECT_FALSE(choice.is_default);
+  const auto twin = make_allocator(allocator.device(), choice);
+  EXPECT_EQ(twin->settings(), choice);
+  allocator.configure(choice);
+  allocator.configure("");
+  EXPECT_EQ(allocator.settings(), choice);
+}
+
+TYPED_TEST(AllocatorCache, AnotherAllocatorsSettingsAreRefused) {
+  auto& allocator = this->allocator();
+  const AllocatorChoice before = allocator.settings();
+  const bool is_paged = TestFixture::kIsPaged;
+  for (const char* text : {is_paged ? "backend:native" : "backend:paged", "no_such_key:1"}) {
+    EXPECT_THROW(allocator.configure(text), InvalidArgument) << text;
+  }
+  if (is_paged) {
+    EXPECT_THROW(allocator.configure("cushion:0.5"), InvalidArgument);
+  } else {
+    allocator.configure("max_split_size_mb:64");
+    EXPECT_EQ(allocator.settings().config.max_split_bytes, 64_MiB);
+    EXPECT_EQ(to_string(allocator.settings()), "pytorch:max_split_size_mb:64");
+    allocator.configure(before);
+  }
+  EXPECT_EQ(allocator.settings(), before);
+}
+
+TYPED_TEST(AllocatorCache, KnowsWhetherACaptureIsUnderWay) {
+  auto& allocator = this->allocator();
+  EXPECT_FALSE(allocator.is_capturing());
+  allocator.begin_capture();
+  allocator.begin_capture();
+  allocator.end_capture();
+  EXPECT_TRUE(allocator.is_capturing());
+  const DeviceAddress block = allocator.allocate(3_MiB);
+  allocator.free(block);
+  EXPECT_EQ(allocator.empty_cache(), 0U) << "nothing is given back";
+  allocator.end_capture();
+  EXPECT_FALSE(allocator.is_capturing());
+  EXPECT_THROW(allocator.end_capture(), InvalidArgument);
+  EXPECT_GT(allocator.empty_cache(), 0U);
 }
 
 // --- Private pools -------------------------------------------------------------------------------

@@ -137,12 +137,12 @@ TEST(AllocatorChoice, NamesThatMeanNothingAreRefused) {
 
 TEST(AllocatorChoice, MakesTheAllocatorThatWasChosen) {
   const auto device = device::MetaDevice::create({.capacity_bytes = 1_GiB});
-  EXPECT_EQ(make_allocator(*device)->policy(), "paged");
+  EXPECT_EQ(make_allocator(*device)->settings().kind(), AllocatorKind::kPaged);
   const auto caching = make_allocator(*device, parse_choice("backend:native").value());
-  EXPECT_EQ(caching->policy(), "pytorch");
+  EXPECT_EQ(caching->settings().kind(), AllocatorKind::kCaching);
   const auto paged = make_allocator(
       *device, parse_choice("backend:paged,per_process_memory_fraction:0.5").value());
-  EXPECT_EQ(paged->policy(), "paged");
+  EXPECT_EQ(paged->settings().kind(), AllocatorKind::kPaged);
   EXPECT_EQ(paged->limit(), 512_MiB);
 }
 
@@ -150,7 +150,7 @@ TEST(AllocatorChoice, ADeviceWithoutVirtualMemoryHasPagedOnlyWhereItIsNamed) {
   device::BackendProfile profile;
   profile.has_virtual_memory = false;
   const auto device = device::MetaDevice::create({.profile = profile});
-  EXPECT_EQ(make_allocator(*device)->policy(), "pytorch");
+  EXPECT_EQ(make_allocator(*device)->settings().kind(), AllocatorKind::kCaching);
   EXPECT_THROW((void)make_allocator(*device, parse_choice("backend:paged").value()),
                InvalidArgument);
 }

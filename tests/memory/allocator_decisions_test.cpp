@@ -410,7 +410,7 @@ TYPED_TEST(Decisions, APolicyRejectionTriesNothing) {
   const auto rejected = allocator.try_allocate(62_MiB);
   ASSERT_FALSE(rejected.has_value());
   EXPECT_EQ(rejected.error().reason, FailureReason::kRejected);
-  EXPECT_TRUE(rejected.error().report->is_rejection);
+  EXPECT_EQ(rejected.error().report->reason, FailureReason::kRejected);
   EXPECT_EQ(allocator.statistics().num_oom_rejections, 1);
   EXPECT_EQ(allocator.statistics().num_ooms, 0);
   EXPECT_EQ(this->reserved(), 60_MiB) << "the cache was not flushed";

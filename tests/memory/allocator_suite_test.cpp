@@ -11,6 +11,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/memory/pytorch_message.h"
 
 #include "tests/memory/allocator_backends.h"
 #include "tests/support/device_status.h"
@@ -61,7 +62,7 @@ TYPED_TEST(AllocatorSuite, BlocksAreAlignedTo512AndApart) {
 
 TYPED_TEST(AllocatorSuite, ZeroBytesGiveNullAndNoEvent) {
   Collector sink;
-  this->allocator().set_sink(&sink);
+  this->allocator().add_sink(sink);
   EXPECT_EQ(this->allocator().allocate(0), 0U);
   EXPECT_TRUE(worked(this->allocator().try_free(0)));
   EXPECT_TRUE(worked(this->allocator().record_stream(0, this->new_stream())));
@@ -69,7 +70,7 @@ TYPED_TEST(AllocatorSuite, ZeroBytesGiveNullAndNoEvent) {
   EXPECT_TRUE(sink.events.empty());
   EXPECT_EQ(this->allocator().misuse_count(), 0U);
   EXPECT_EQ(this->reserved(), 0U);
-  this->allocator().set_sink(nullptr);
+  this->allocator().remove_sink(sink);
 }
 
 TYPED_TEST(AllocatorSuite, AbsurdSizesFailCleanlyWithAReport) {
@@ -85,7 +86,7 @@ TYPED_TEST(AllocatorSuite, AbsurdSizesFailCleanlyWithAReport) {
     EXPECT_EQ(result.error().reason, FailureReason::kTooLarge) << size;
     ASSERT_NE(result.error().report, nullptr);
     EXPECT_EQ(result.error().report->account.asked_bytes, size);
-    EXPECT_THAT(result.error().report->pytorch_text, HasSubstr("more than 1EB"));
+    EXPECT_THAT(pytorch_message(*result.error().report), HasSubstr("more than 1EB"));
     EXPECT_FALSE(result.error().report->text.empty());
     EXPECT_THROW((void)allocator.allocate(size), OutOfMemory);
   }
@@ -275,7 +276,7 @@ TYPED_TEST(AllocatorSuite, OutOfMemoryCaught100TimesLeavesEverythingUsable) {
         EXPECT_EQ(error.report().account.asked_bytes, 90_MiB);
         EXPECT_EQ(error.report().account.sum(), error.report().account.total_bytes);
         EXPECT_FALSE(std::string_view(error.what()).empty());
-        EXPECT_THAT(error.report().pytorch_text, HasSubstr("CUDA out of memory"));
+        EXPECT_THAT(pytorch_message(error.report()), HasSubstr("CUDA out of memory"));
       }
       const DeviceAddress small = allocator.allocate(100);
       allocator.free(small);
@@ -438,7 +439,7 @@ TYPED_TEST(AllocatorSuite, EventsAreNumberedWithoutAGap) {
   auto& allocator = this->allocator();
   allocator.free(allocator.allocate(1_MiB));  // before anybody listens
   Collector sink;
-  allocator.set_sink(&sink);
+  allocator.add_sink(sink);
   const StreamId side = this->new_stream();
   allocator.set_limit(64_MiB);
   const CategoryScope category(Category::kData);
@@ -449,7 +450,7 @@ TYPED_TEST(AllocatorSuite, EventsAreNumberedWithoutAGap) {
   if constexpr (!TestFixture::kIsPaged) allocator.configure("expandable_segments:True");
   allocator.free(allocator.allocate(5_MiB));
   allocator.empty_cache();
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(sink);
 
   ASSERT_FALSE(sink.events.empty());
   for (std::size_t i = 1; i < sink.events.size(); ++i) {

@@ -22,8 +22,10 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/env.h"
 #include "headroom/device/cpu/cpu_device.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/paged/paged_allocator.h"
+#include "headroom/memory/peak_scope.h"
 
 #include "tests/support/device_status.h"
 #include "tests/support/seed.h"
@@ -112,7 +114,7 @@ struct Shared {
   std::unique_ptr<CpuDevice> device = CpuDevice::create({.capacity_bytes = kCapacity});
   std::unique_ptr<Allocator> core;
   Allocator& allocator{*core};
-  CachingAllocator* caching = dynamic_cast<CachingAllocator*>(core.get());  // it has settings
+  const bool may_be_set{!core->settings().paged};  // a paged one keeps its settings
   std::array<StreamId, kStreams> streams{};
   std::atomic<std::uint64_t> rounds{0};
   std::atomic<std::uint64_t> handed_over{0};
@@ -283,9 +285,7 @@ class Worker {
         allocator_.trim(random_() % kCapacity);
         break;
       case 2:
-        if (shared_.caching != nullptr) {
-          shared_.caching->configure(kSettings[random_() % kSettings.size()]);
-        }
+        if (shared_.may_be_set) allocator_.configure(kSettings[random_() % kSettings.size()]);
         break;
       case 3:
         allocator_.set_limit(random_() % 2 == 0 ? std::nullopt : std::optional(kCapacity / 2));

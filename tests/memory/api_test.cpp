@@ -183,7 +183,7 @@ bool is_expandable_on(int index) {
 int exit_with_pytorchs_settings() {
   set_allocator_settings("backend:native");
   memory::Allocator& first = allocator(name_of_new_card(1000));
-  if (first.policy() != "pytorch") return 20;
+  if (first.settings().paged) return 20;
   set_allocator_settings("expandable_segments:True");  // of the one there is and of later ones
   const Buffer here(first, 4_MiB);
   if (!first.segments().at(0).is_expandable || !is_expandable_on(1001)) return 21;
@@ -205,18 +205,18 @@ TEST(ApiDeathTest, SettingsReachEveryAllocatorAlsoLaterOnes) {
 }
 
 TEST_F(Api, SettingsOfPyTorchsAllocatorAreNoneOfThePagedOnes) {
-  EXPECT_EQ(allocator().policy(), "paged");
+  EXPECT_TRUE(allocator().settings().paged);
   EXPECT_THAT([] { set_allocator_settings("expandable_segments:True"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("HEADROOM_ALLOC_CONF=backend:native")));
   set_allocator_settings("per_process_memory_fraction:1.0");  // both have it
-  EXPECT_EQ(allocator().policy(), "paged");
+  EXPECT_TRUE(allocator().settings().paged);
 }
 
 TEST_F(Api, ADeviceWithoutVirtualMemoryGetsPyTorchsAllocator) {
   device::BackendProfile profile;
   profile.has_virtual_memory = false;
   device::registry().add(device::MetaDevice::create({.index = 1004, .profile = profile}));
-  EXPECT_EQ(allocator("meta:1004").policy(), "pytorch");
+  EXPECT_FALSE(allocator("meta:1004").settings().paged);
 }
 
 // The environment is read once, so each case is a process of its own.
@@ -225,7 +225,7 @@ int exit_with_settings(const char* variable, const char* value) {
   try {
     device::registry().add(device::MetaDevice::create({.index = 1000}));
     const Buffer block(allocator("meta:1000"), 4_MiB);
-    if (block.allocator()->policy() == "paged") return 13;
+    if (block.allocator()->settings().paged) return 13;
     return block.allocator()->segments().at(0).is_expandable ? 10 : 11;
   } catch (const InvalidArgument& error) {
     std::fputs(error.what(), stderr);
@@ -237,7 +237,7 @@ int exit_with_settings(const char* variable, const char* value) {
 int exit_with_changes() {
   device::registry().add(device::MetaDevice::create({.index = 1000}));
   set_allocator_settings("page_mb:2");
-  if (allocator("meta:1000").policy() != "paged") return 10;
+  if (allocator("meta:1000").settings().kind() != memory::AllocatorKind::kPaged) return 10;
   try {
     set_allocator_settings("backend:native");
   } catch (const InvalidArgument& error) {

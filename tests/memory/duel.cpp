@@ -115,7 +115,7 @@ class Duel {
     }
     allocator_ = std::make_unique<CachingAllocator>(*device_,
                                                     CachingOptions{.version = {2, sequence.minor}});
-    allocator_->set_sink(&sink_);
+    allocator_->add_sink(sink_);
   }
 
   DuelResult run() {

@@ -38,20 +38,12 @@ TEST(Fingerprint, TellsNumbersAndTheirOrderApart) {
   EXPECT_EQ(all.size(), 64U * 64U + 3U);
 }
 
-class NoSink final : public EventSink {
- public:
-  void record(const Event& /*event*/) noexcept override {}
-};
-
 struct FingerprintWorld {
   explicit FingerprintWorld(const std::string& settings)
       : device(device::MetaDevice::create({.capacity_bytes = 8_GiB})),
-        allocator(make_allocator(*device, *parse_choice(settings))) {
-    allocator->set_sink(&sink);  // without magazines, as a plan runs
-  }
+        allocator(make_allocator(*device, *parse_choice(settings))) {}
   ~FingerprintWorld() {
     for (const DeviceAddress block : held) allocator->free(block);
-    allocator->set_sink(nullptr);
   }
   FingerprintWorld(const FingerprintWorld&) = delete;
   FingerprintWorld& operator=(const FingerprintWorld&) = delete;
@@ -69,7 +61,6 @@ struct FingerprintWorld {
 
   std::unique_ptr<device::MetaDevice> device;
   std::unique_ptr<Allocator> allocator;
-  NoSink sink{};
   std::vector<DeviceAddress> held{};
 };
 

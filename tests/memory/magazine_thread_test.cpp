@@ -17,6 +17,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/meta/meta_device.h"
+#include "headroom/memory/peak_scope.h"
 
 #include "tests/memory/slab_allocator.h"
 
@@ -158,9 +159,9 @@ TEST_F(SeveralThreads, ASinkThatComesAndGoesSeesEventsInOneOrder) {
     }
     while (running > 0) {
       OrderSink sink;
-      allocator_.set_sink(&sink);
+      allocator_.add_sink(sink);
       for (int n = 0; n < 20; ++n) allocator_.free(allocator_.allocate(1_KiB));
-      allocator_.set_sink(nullptr);
+      allocator_.remove_sink(sink);
       mistakes += sink.mistakes;
       for (int n = 0; n < 20; ++n) allocator_.free(allocator_.allocate(1_KiB));
     }

@@ -247,7 +247,7 @@ class Player {
 
   PlayResult run() {
     restore_start();
-    allocator_->set_sink(&sink_);
+    allocator_->add_sink(sink_);
     std::size_t group = 0;  // first output that belongs to the next input
     for (std::size_t i = 0; i < recording_.events.size(); ++i) {
       const RecordedEvent& event = recording_.events[i];
@@ -477,7 +477,7 @@ class Player {
     result_.broken_invariant = allocator_->check_invariants().value_or("");
     result_.end_segments = allocator_->segments();
     result_.has_same_end = is_same_end(result_.end_segments);
-    allocator_->set_sink(nullptr);
+    allocator_->remove_sink(sink_);
     return result_;
   }
 

@@ -15,17 +15,18 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/checked.h"
 #include "headroom/device/device.h"
-#include "headroom/memory/allocator.h"
+#include "headroom/memory/allocator_choice.h"
+#include "headroom/memory/core.h"
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/slab_cached.h"
 #include "headroom/memory/internal/slab_heap.h"
 
 namespace headroom::memory::testing {
 
-class SlabAllocator final : public Allocator, private internal::SlabPages {
+class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
  public:
   explicit SlabAllocator(device::Device& device, std::size_t max_pages = 64)
-      : Allocator(device),
+      : AllocatorCore(device),
         segment_(device.allocate_segment((max_pages + 1) * internal::kSlabPageBytes).value()),
         heap_(device, mutex_, *this) {
     const DeviceAddress base = round_up(segment_, internal::kSlabPageBytes);
@@ -39,7 +40,6 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
     (void)device_.free_segment(segment_);
   }
 
-  [[nodiscard]] std::string_view policy() const noexcept override { return "slabs"; }
   // Not under its lock: for one thread, or threads at rest.
   [[nodiscard]] internal::SlabHeap& heap() noexcept { return heap_; }
   [[nodiscard]] std::size_t pages_left() const noexcept { return free_pages_.size(); }
@@ -124,14 +124,11 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
                                              StreamId /*stream*/) override {
     return std::uint64_t{0};
   }
+  void do_configure(const AllocatorChoice& /*wanted*/) override {}
+  [[nodiscard]] AllocatorChoice core_settings() const override { return {}; }
   void do_begin_allocate_to_pool(PoolId /*id*/, StreamFilter /*filter*/) override {}
   void do_end_allocate_to_pool(PoolId /*id*/) override {}
   void do_release_pool(PoolId /*id*/) override {}
-  [[nodiscard]] std::string pytorch_text(const Account& /*account*/,
-                                         const CoreAccount& /*core*/,
-                                         const FailedRequest& /*request*/) const override {
-    return {};
-  }
 
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override {
     const auto block = heap_.find(address);
@@ -173,7 +170,7 @@ class SlabAllocator final : public Allocator, private internal::SlabPages {
   void fold_threads() const noexcept override { heap_.fold_all(); }
   void hold_threads() const noexcept override { heap_.hold(); }
   void release_threads() const noexcept override { heap_.release(); }
-  void sink_changed(bool has_sink) noexcept override { heap_.enable_magazines(!has_sink); }
+  void sinks_changed() noexcept override { heap_.require_lock(tells_of_blocks()); }
 
  private:
   static constexpr DeviceAddress kLargeBase = DeviceAddress{1} << 60U;

@@ -137,7 +137,7 @@ TEST(PagedReplay, ObserversSeeTheAllocator) {
   const std::size_t at = replay(program, options).peak_op;
   std::uint64_t reserved = 0;
   options.observers = {{.at_op = at, .look = [&](const memory::Allocator& allocator) {
-                          EXPECT_EQ(allocator.policy(), "paged");
+                          EXPECT_TRUE(allocator.settings().paged);
                           EXPECT_FALSE(allocator.check_invariants());
                           reserved = allocator.account().reserved();
                         }}};

@@ -57,7 +57,7 @@ class Traffic {
         finish_(std::move(finish)),
         allocator_(device, {.config = config_of(options), .version = options.version}),
         random_(seed) {
-    allocator_.set_sink(&log_);
+    allocator_.add_sink(log_);
     streams_.push_back(StreamId::kDefault);
     while (static_cast<int>(streams_.size()) < options.streams) {
       streams_.push_back(device.create_stream().value());
@@ -69,7 +69,7 @@ class Traffic {
     Recorded out;
     out.statistics = allocator_.statistics();
     out.final_segments = allocator_.segments();
-    allocator_.set_sink(nullptr);
+    allocator_.remove_sink(log_);
     out.events = std::move(log_.events);
     out.settings = settings_of(options_);
     out.empty_caches = empty_caches_;

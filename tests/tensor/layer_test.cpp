@@ -75,10 +75,10 @@ TEST_F(Layers, AConvolutionsWorkspaceIsBoundedWhateverTheBatch) {
   const Tensor x = zeros({8, 64, 56, 56}, options);
   const Tensor w = zeros({64, 64, 3, 3}, options);
   Largest largest;
-  meta.allocator().set_sink(&largest);
+  meta.allocator().add_sink(largest);
   const Tensor y = conv2d(x, w, {}, {.padding = {1, 1}});
   y.backward(ones_like(y));
-  meta.allocator().set_sink(nullptr);
+  meta.allocator().remove_sink(largest);
   EXPECT_GT(largest.bytes, 0U);
   EXPECT_LE(largest.bytes, 2 * kMiB);
 }
@@ -295,10 +295,10 @@ TEST_F(Layers, AttentionAllocatesNothingQuadraticInTheTokens) {
     const Shape shape{1, 12, kTokens, 64};
     const Heads in{empty(shape, options), empty(shape, options), empty(shape, options)};
     Sizes sizes;
-    meta.allocator().set_sink(&sizes);
+    meta.allocator().add_sink(sizes);
     const Tensor y = scaled_dot_product_attention(in.q, in.k, in.v, {}, {.causal = true});
     y.backward(ones_like(y));
-    meta.allocator().set_sink(nullptr);
+    meta.allocator().remove_sink(sizes);
     // 12 x 8192 x 64 numbers in f32 are 24 MiB; one head's scores would be 256 MiB.
     EXPECT_EQ(in.q.grad().size_bytes(), in.q.size_bytes());
     EXPECT_LE(sizes.largest, 32 * kMiB) << to_string(dtype);

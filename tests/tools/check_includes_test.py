@@ -81,6 +81,18 @@ class CheckIncludes(unittest.TestCase):
                 self.plant(path, include)
                 self.assertEqual(check_includes.check(self.root), [])
 
+    def test_refuses_to_guess_which_allocator_it_is(self):
+        for line in ["static_cast<CachingAllocator&>(*allocator).configure(text);",
+                     "auto* paged = dynamic_cast<const memory::PagedAllocator*>(&allocator);",
+                     'if (allocator.policy() == "paged") return;']:
+            with self.subTest(line=line):
+                self.plant("cli/a.cpp", '"headroom/memory/allocator.h"')
+                with (self.root / "cli/a.cpp").open("a") as file:
+                    file.write(line + "\n")
+                complaints = check_includes.check(self.root)
+                self.assertEqual(len(complaints), 1, complaints)
+                self.assertIn("cli/a.cpp:3: ", complaints[0])
+
     def run_script(self, *arguments):
         return subprocess.run([sys.executable, TOOLS / "check_includes.py", "--root", self.root,
                                *arguments], capture_output=True, text=True, check=False)

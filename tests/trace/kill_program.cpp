@@ -39,7 +39,7 @@ int main(int count, char** arguments) {
                                 .hrt = {.events_per_block = 1'024},
                                 .stacks = {.mode = trace::StackMode::kOnAllocation}});
   Counter counter(recorder.channel({}));
-  allocator.set_sink(&counter);
+  allocator.add_sink(counter);
   std::vector<std::jthread> threads;
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&allocator, t] {

@@ -40,8 +40,6 @@ std::int64_t now_us() {
 
 class Recorders : public ::testing::Test {
  protected:
-  ~Recorders() override { allocator.set_sink(nullptr); }
-
   std::unique_ptr<device::MetaDevice> device =
       device::MetaDevice::create({.capacity_bytes = 1_GiB});
   CachingAllocator allocator{*device};
@@ -53,7 +51,7 @@ using FileRecorderTest = Recorders;
 
 TEST_F(RingRecorderTest, KeepsWhatHappened) {
   RingRecorder ring;
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   const std::int64_t before = now_us();
   {
     const memory::AnnotationScope layer("layer3");
@@ -85,7 +83,7 @@ TEST_F(RingRecorderTest, KeepsWhatHappened) {
 
 TEST_F(RingRecorderTest, OverwritesTheOldestAndCountsThem) {
   RingRecorder ring({.capacity_events = 8});
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   for (std::uint64_t i = 1; i <= 10; ++i) allocator.free(allocator.allocate(i * 512));
   // Each pair makes three events, the first a segment too.
   EXPECT_EQ(ring.recorded_events(), 31U);
@@ -120,12 +118,11 @@ TEST_F(FileRecorderTest, WritesWhatARingKeeps) {
     }
     for (const DeviceAddress address : held) allocator.free(address);
   };
-  work();  // both then see the same state
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
+  allocator.add_sink(recorder.channel({.device = 3}));
   work();
-  allocator.set_sink(&recorder.channel({.device = 3}));
-  work();
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(recorder.channel({.device = 3}));
+  allocator.remove_sink(ring);
   const std::vector states{FinalState{{.device = 3}, allocator.segments()}};
   ASSERT_TRUE(recorder.close(states));
 
@@ -150,7 +147,7 @@ TEST_F(FileRecorderTest, WritesWhatARingKeeps) {
 TEST_F(FileRecorderTest, IsReadableWhileItRecords) {
   const std::string path = scratch.path("run.hrt");
   FileRecorder recorder({.path = path});
-  allocator.set_sink(&recorder.channel({}));
+  allocator.add_sink(recorder.channel({}));
   allocator.free(allocator.allocate(512));
   recorder.flush();
   std::string note;
@@ -158,13 +155,13 @@ TEST_F(FileRecorderTest, IsReadableWhileItRecords) {
   ASSERT_TRUE(read) << to_string(read.error());
   EXPECT_EQ(read->event_count(), 4U);
   EXPECT_THAT(note, HasSubstr("not closed"));
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(recorder.channel({}));
 }
 
 TEST_F(FileRecorderTest, WritesBeforeItsIntervalIsOver) {
   const std::string path = scratch.path("run.hrt");
   FileRecorder recorder({.path = path, .interval = std::chrono::milliseconds(10)});
-  allocator.set_sink(&recorder.channel({}));
+  allocator.add_sink(recorder.channel({}));
   allocator.free(allocator.allocate(512));
   std::size_t events = 0;
   for (int i = 0; i < 1'000 && events == 0; ++i) {
@@ -172,7 +169,7 @@ TEST_F(FileRecorderTest, WritesBeforeItsIntervalIsOver) {
     events = parse_hrt(read_file(path)).value().event_count();
   }
   EXPECT_EQ(events, 4U);
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(recorder.channel({}));
 }
 
 TEST_F(FileRecorderTest, CountsWhatItsQueueHadNoRoomFor) {
@@ -212,7 +209,7 @@ TEST_F(FileRecorderTest, KeepsMarksAndSettings) {
 TEST_F(FileRecorderTest, IsLeftAloneByTheChildOfAFork) {
   const std::string path = scratch.path("run.hrt");
   auto recorder = std::make_unique<FileRecorder>(FileOptions{.path = path});
-  allocator.set_sink(&recorder->channel({}));
+  allocator.add_sink(recorder->channel({}));
   allocator.free(allocator.allocate(512));
   recorder->flush();
   const pid_t child = fork();
@@ -226,7 +223,7 @@ TEST_F(FileRecorderTest, IsLeftAloneByTheChildOfAFork) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   allocator.free(allocator.allocate(512));
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(recorder->channel({}));
   ASSERT_TRUE(recorder->close());
   EXPECT_EQ(parse_hrt(read_file(path)).value().event_count(), 7U);
 }

@@ -68,8 +68,8 @@ TEST(RecorderThreads, AFileHasEveryEventOfTwoAllocators) {
   FileRecorder recorder({.path = path,
                          .interval = std::chrono::milliseconds(2),
                          .stacks = {.mode = StackMode::kOnAll, .depth = 20, .symbolise = false}});
-  first.set_sink(&recorder.channel({.device = 0}));
-  second.set_sink(&recorder.channel({.device = 1}));
+  first.add_sink(recorder.channel({.device = 0}));
+  second.add_sink(recorder.channel({.device = 1}));
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < kThreads; ++i) {
@@ -82,8 +82,8 @@ TEST(RecorderThreads, AFileHasEveryEventOfTwoAllocators) {
       }
     });
   }
-  first.set_sink(nullptr);
-  second.set_sink(nullptr);
+  first.remove_sink(recorder.channel({.device = 0}));
+  second.remove_sink(recorder.channel({.device = 1}));
   ASSERT_TRUE(recorder.close());
   EXPECT_EQ(recorder.dropped_events(), 0U);
   const auto read = parse_hrt(read_file(path));
@@ -102,7 +102,7 @@ TEST(RecorderThreads, ARingIsReadWhileItIsWritten) {
   CachingAllocator allocator(*device);
   RingRecorder ring({.capacity_events = 64,
                      .stacks = {.mode = StackMode::kOnAll, .depth = 8, .symbolise = false}});
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   std::atomic<int> running{kThreads};
   std::vector<std::jthread> threads;
   for (int i = 0; i < kThreads; ++i) {
@@ -124,7 +124,7 @@ TEST(RecorderThreads, ARingIsReadWhileItIsWritten) {
     }
   }
   threads.clear();
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(ring);
 }
 
 TEST(RecorderThreads, ASnapshotsStateIsWhatItsEventsLeft) {

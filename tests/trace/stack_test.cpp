@@ -92,8 +92,6 @@ void expect_large_allocation(const std::vector<Seen>& frames) {
 
 class Stacks : public ::testing::Test {
  protected:
-  ~Stacks() override { allocator.set_sink(nullptr); }
-
   std::unique_ptr<device::CpuDevice> device =
       device::CpuDevice::create({.capacity_bytes = 256_MiB});
   memory::CachingAllocator allocator{*device};
@@ -105,7 +103,7 @@ TEST_F(Stacks, NameTheFunctionAndTheLineOfTheLargestAllocation) {
   GTEST_SKIP() << "built without libdw";
 #endif
   RingRecorder ring({.stacks = {.mode = StackMode::kOnAllocation}});
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   model::step(allocator);
   expect_large_allocation(largest(ring.snapshot()));
 }
@@ -116,7 +114,7 @@ TEST_F(Stacks, AreTheSameByTheUnwinder) {
 #endif
   RingRecorder ring(
       {.stacks = {.mode = StackMode::kOnAllocation, .method = StackMethod::kUnwinder}});
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   model::step(allocator);
   expect_large_allocation(largest(ring.snapshot()));
 }
@@ -127,9 +125,9 @@ TEST_F(Stacks, OfAFileAreNamedWhenItIsClosed) {
 #endif
   const std::string path = scratch.path("run.hrt");
   FileRecorder recorder({.path = path, .stacks = {.mode = StackMode::kOnAll}});
-  allocator.set_sink(&recorder.channel({}));
+  allocator.add_sink(recorder.channel({}));
   model::step(allocator);
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(recorder.channel({}));
   ASSERT_TRUE(recorder.close());
   const auto read = parse_hrt(read_file(path));
   ASSERT_TRUE(read) << to_string(read.error());
@@ -145,9 +143,9 @@ TEST_F(Stacks, OfAFileThatWasNeverClosedAreNamedWhenRead) {
 #endif
   const std::string path = scratch.path("run.hrt");
   FileRecorder recorder({.path = path, .stacks = {.mode = StackMode::kOnAllocation}});
-  allocator.set_sink(&recorder.channel({}));
+  allocator.add_sink(recorder.channel({}));
   model::step(allocator);
-  allocator.set_sink(nullptr);
+  allocator.remove_sink(recorder.channel({}));
   recorder.flush();
   auto read = parse_hrt(read_file(path));
   ASSERT_TRUE(read) << to_string(read.error());
@@ -160,14 +158,14 @@ TEST_F(Stacks, OfAFileThatWasNeverClosedAreNamedWhenRead) {
 
 TEST_F(Stacks, StopAtTheirDepth) {
   RingRecorder ring({.stacks = {.mode = StackMode::kOnAllocation, .depth = 3, .symbolise = false}});
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   model::step(allocator);
   EXPECT_EQ(largest(ring.snapshot()).size(), 3U);
 }
 
 TEST_F(Stacks, AreKeptWhereTheModeSays) {
   RingRecorder ring({.stacks = {.mode = StackMode::kOnAllocation, .symbolise = false}});
-  allocator.set_sink(&ring);
+  allocator.add_sink(ring);
   model::step(allocator);
   const Trace trace = ring.snapshot();
   const Events& events = trace.devices[0].events;

@@ -59,9 +59,9 @@ struct TrainEvent {
 class TrainEvents final : public memory::EventSink {
  public:
   explicit TrainEvents(memory::Allocator& allocator) : allocator_(allocator) {
-    allocator_.set_sink(this);
+    allocator_.add_sink(*this);
   }
-  ~TrainEvents() override { allocator_.set_sink(nullptr); }
+  ~TrainEvents() override { allocator_.remove_sink(*this); }
   TrainEvents(const TrainEvents&) = delete;
   TrainEvents& operator=(const TrainEvents&) = delete;
 

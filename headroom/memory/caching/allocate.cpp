@@ -54,7 +54,7 @@ DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
     }
   }
   prepare();
-  if (!state_->pending.empty() && !is_capturing()) process_pending();
+  if (!state_->pending.empty() && !acts_as_capturing()) process_pending();
   Request request = make_request(size_bytes, stream, pool);
   if (const auto at = find_free_block(request); at != request.index->end()) [[likely]] {
     return hand_out_cached(request, at).address;
@@ -74,13 +74,6 @@ DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
                   .segment_bytes = request.segment,
                   .stream = stream});
   return 0;
-}
-
-DeviceResult<void> CachingAllocator::check_stream(StreamId stream) {
-  if (stream == StreamId::kDefault || state_->known_streams.contains(stream)) return {};
-  if (const auto known = device_.is_capturing(stream); !known) return Unexpected(known.error());
-  state_->known_streams.insert(stream);
-  return {};
 }
 
 // May open the lock: the first thing that a request does.
@@ -193,7 +186,7 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<Mutex
   if (grown.outcome == Growth::kNoRoom && release_available(request)) {
     grown = grow(lock, request, /*is_retry=*/false);
   }
-  if (grown.outcome == Growth::kNoRoom && !is_capturing()) {
+  if (grown.outcome == Growth::kNoRoom && !acts_as_capturing()) {
     release_cached();
     grown = grow(lock, request, /*is_retry=*/true);
   }

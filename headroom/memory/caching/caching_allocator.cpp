@@ -6,6 +6,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/internal/caching_state.h"
 
 namespace headroom::memory {
@@ -14,7 +15,7 @@ using internal::BlockPool;
 using internal::CachingState;
 
 CachingAllocator::CachingAllocator(device::Device& device, CachingOptions options)
-    : Allocator(device), state_(std::make_unique<CachingState>(device)) {
+    : AllocatorCore(device), state_(std::make_unique<CachingState>(device)) {
   state_->config = std::move(options.config);
   state_->version = options.version;
   if (state_->config.max_split_bytes != AllocatorConfig::kUnlimited) {
@@ -24,12 +25,11 @@ CachingAllocator::CachingAllocator(device::Device& device, CachingOptions option
 }
 
 CachingAllocator::~CachingAllocator() {
-  set_sink(nullptr);
+  begin_destruction();
   try {
     const std::lock_guard lock(mutex_);
     CachingState& s = *state_;
     s.scopes.clear();
-    s.captures = 0;
     for (auto& [id, pool] : s.private_pools) pool->use_count = 0;
     // Blocks still held go back with the rest; their holders have outlived the allocator.
     std::vector<Block*> held;
@@ -59,10 +59,19 @@ void CachingAllocator::configure(const AllocatorConfig& config) {
   state_->config = config;
 }
 
-void CachingAllocator::configure(std::string_view text) {
-  const auto parsed = parse_config(text, {.version = version(), .base = config()});
-  if (!parsed) throw InvalidArgument(parsed.error());
-  configure(parsed->config);
+void CachingAllocator::do_configure(const AllocatorChoice& wanted) {
+  if (wanted.paged) {
+    throw InvalidArgument("configure: this is PyTorch's allocator; " + to_string(wanted) +
+                          " is another");
+  }
+  configure(wanted.config);
+}
+
+AllocatorChoice CachingAllocator::core_settings() const {
+  return {.config = state_->config,
+          .paged = std::nullopt,
+          .is_default = false,
+          .version = state_->version};
 }
 
 std::optional<std::uint64_t> CachingAllocator::limit_for_fraction(double fraction) const {
@@ -70,17 +79,6 @@ std::optional<std::uint64_t> CachingAllocator::limit_for_fraction(double fractio
   if (fraction == 1.0 && state_->version >= kPyTorch210) return std::nullopt;
   const double bytes = fraction * static_cast<double>(device_.properties().total_bytes);
   return static_cast<std::uint64_t>(state_->version >= kPyTorch213 ? std::round(bytes) : bytes);
-}
-
-void CachingAllocator::begin_capture() {
-  const std::lock_guard lock(mutex_);
-  ++state_->captures;
-}
-
-void CachingAllocator::end_capture() {
-  const std::lock_guard lock(mutex_);
-  if (state_->captures == 0) throw InvalidArgument("end_capture: no capture is under way");
-  --state_->captures;
 }
 
 // --- Private pools -------------------------------------------------------------------------------

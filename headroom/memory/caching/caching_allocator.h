@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "headroom/memory/allocator.h"
 #include "headroom/memory/config.h"
+#include "headroom/memory/core.h"
 
 namespace headroom::memory {
 
@@ -48,29 +48,21 @@ struct ReservationInfo {
   std::vector<device::PageHandle> pages{};
 };
 
-class CachingAllocator final : public Allocator {
+class CachingAllocator final : public AllocatorCore {
  public:
   // The device outlives the allocator. config.memory_fraction sets the first limit.
   explicit CachingAllocator(device::Device& device, CachingOptions options = {});
   // Gives everything back, blocks that are still held included.
   ~CachingAllocator() override;
 
-  [[nodiscard]] std::string_view policy() const noexcept override { return "pytorch"; }
   [[nodiscard]] AllocatorConfig config() const;
   [[nodiscard]] PyTorchVersion version() const noexcept;
 
-  // Changes the settings at run time, as torch.cuda.memory._set_allocator_settings does: cached
-  // blocks stay as they are, and the limit stays whatever the fraction says.
+  using Allocator::configure;
   void configure(const AllocatorConfig& config);
-  // Reads `text` strictly. Throws InvalidArgument with what is wrong; then nothing has changed.
-  void configure(std::string_view text);
 
   // Whether the cache alone would serve the request now. Changes nothing.
   [[nodiscard]] bool can_serve_from_cache(std::uint64_t size_bytes, StreamId stream) const;
-
-  // A graph capture is under way on this device: nothing waits and nothing is given back.
-  void begin_capture();
-  void end_capture();
 
   // Takes over segments that the device holds already, with their blocks, on an unused allocator
   // (a history that starts in the middle). Blocks that are pending count as allocated. Expandable
@@ -91,13 +83,12 @@ class CachingAllocator final : public Allocator {
   std::uint64_t do_trim(std::uint64_t keep_bytes) override;
   AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
                                              StreamId stream) override;
+  void do_configure(const AllocatorChoice& wanted) override;
   void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
   void do_end_allocate_to_pool(PoolId id) override;
   void do_release_pool(PoolId id) override;
   [[nodiscard]] std::optional<std::uint64_t> limit_for_fraction(double fraction) const override;
-  [[nodiscard]] std::string pytorch_text(const Account& account,
-                                         const CoreAccount& core,
-                                         const FailedRequest& request) const override;
+  [[nodiscard]] AllocatorChoice core_settings() const override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
@@ -127,7 +118,6 @@ class CachingAllocator final : public Allocator {
   };
 
   // All of these require mutex_. The malloc path, in caching/allocate.cpp:
-  [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
   void prepare();
   [[nodiscard]] internal::PrivatePool* private_pool_for(StreamId stream,
                                                         std::unique_lock<Mutex>& lock) const;
@@ -180,7 +170,7 @@ class CachingAllocator final : public Allocator {
 
   [[nodiscard]] device::DeviceResult<std::uint64_t> bytes_to_reserve(
       std::optional<std::uint64_t> size_bytes, std::uint64_t step) const;
-  [[nodiscard]] bool is_capturing() const noexcept;
+  [[nodiscard]] bool acts_as_capturing() const noexcept;
   [[nodiscard]] bool is_pool_in_use(const internal::PrivatePool& pool) const;
   // Restoring, in caching/restore.cpp:
   [[nodiscard]] device::DeviceResult<void> check_restore(

@@ -257,7 +257,7 @@ void CachingAllocator::release_expandable(Block& block) {
 // Segments whose first pages the device did not have. PyTorch keeps their addresses for good; a
 // flush does too, so that the request behind it finds them.
 void CachingAllocator::release_empty_segments() {
-  if (is_capturing()) return;
+  if (acts_as_capturing()) return;
   std::vector<Block*> empty;
   const auto collect = [&](const BlockPool& pool) {
     for (const internal::UnmappedKey& key : pool.unmapped) {

@@ -7,7 +7,6 @@
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/caching_state.h"
-#include "headroom/memory/pytorch_message.h"
 
 namespace headroom::memory {
 
@@ -62,9 +61,10 @@ std::optional<BlockInfo> CachingAllocator::find_block_locked(DeviceAddress addre
   return block_info(*block);
 }
 
-Allocator::CoreAccount CachingAllocator::core_account(StreamId stream) const {
+AllocatorCore::CoreAccount CachingAllocator::core_account(StreamId stream) const {
   CoreAccount account{.is_expandable = state_->config.expandable_segments,
-                      .expandable_reserve_bytes = state_->config.expandable_reserve_bytes};
+                      .expandable_reserve_bytes = state_->config.expandable_reserve_bytes,
+                      .version = state_->version};
   for_each_pool([&](const BlockPool& pool) {
     pool.for_each_free([&](const Block& block) {
       if (pool.owner != nullptr) account.cached_private_bytes += block.size;
@@ -81,20 +81,7 @@ Allocator::CoreAccount CachingAllocator::core_account(StreamId stream) const {
   return account;
 }
 
-std::string CachingAllocator::pytorch_text(const Account& account,
-                                           const CoreAccount& core,
-                                           const FailedRequest& request) const {
-  if (request.reason == FailureReason::kTooLarge) return pytorch_absurd_size_message();
-  if (request.reason == FailureReason::kRejected) {
-    return pytorch_rejection_message(request.asked_bytes);
-  }
-  return pytorch_message(account,
-                         {.version = state_->version,
-                          .private_cached_bytes = core.cached_private_bytes,
-                          .expandable_reserve_bytes = core.expandable_reserve_bytes});
-}
-
-std::vector<Allocator::LiveBlock> CachingAllocator::live_blocks() const {
+std::vector<AllocatorCore::LiveBlock> CachingAllocator::live_blocks() const {
   std::vector<LiveBlock> blocks;
   blocks.reserve(state_->active.size());
   state_->active.for_each([&](const Block& block) {

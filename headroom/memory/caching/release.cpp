@@ -21,13 +21,13 @@ DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
   if (found == nullptr || !found->is_allocated) return internal::not_held(device_, address);
   Block& block = *found;
   block.index->prepare(1);
-  if (is_capturing()) s.pending.prepare();
+  if (acts_as_capturing()) s.pending.prepare();
   block.is_allocated = false;
   note_free_requested(note_of(block));
   if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.decrease(1);
   if (block.stream_uses.empty()) {
     complete_free(block);
-  } else if (is_capturing()) {
+  } else if (acts_as_capturing()) {
     s.pending.defer(block);
   } else {
     s.pending.add(block, [this](Block& done) { complete_free(done); });
@@ -46,7 +46,7 @@ DeviceResult<void> CachingAllocator::do_record_stream(DeviceAddress address, Str
 
 void CachingAllocator::do_process_events() {
   const std::lock_guard lock(mutex_);
-  if (!is_capturing()) process_pending();
+  if (!acts_as_capturing()) process_pending();
 }
 
 void CachingAllocator::insert_free(Block& block) {
@@ -185,7 +185,7 @@ void CachingAllocator::release_pool_blocks(BlockPool& pool) {
 // All cached memory of the default pools and of the private pools nobody needs.
 void CachingAllocator::release_cached() {
   internal::CachingState& s = *state_;
-  if (!is_capturing()) {
+  if (!acts_as_capturing()) {
     ++stats_.num_sync_all_streams;
     wait_for_pending();
     release_pool_blocks(s.large);
@@ -223,7 +223,7 @@ std::uint64_t CachingAllocator::do_empty_cache() {
 std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {
   const std::lock_guard lock(mutex_);
   if (keep_bytes == 0) return release_everything();
-  if (is_capturing()) return 0;
+  if (acts_as_capturing()) return 0;
   const std::uint64_t before = reserved_bytes();
   const auto cached = [this] {
     return reserved_bytes() - static_cast<std::uint64_t>(stats_.active_bytes.all.current);

@@ -187,7 +187,7 @@ void CachingAllocator::restore_segment(const SegmentInfo& segment) {
   like.pool = &pool;
   like.index = &pool.index_of(segment.stream);
   like.tie = s.next_tie();
-  s.known_streams.insert(segment.stream);
+  trust_stream(segment.stream);
   note_segment(Action::kSegmentAlloc,
                {.address = segment.address,
                 .size_bytes = segment.size_bytes,
@@ -219,7 +219,7 @@ void CachingAllocator::restore_reservation(const ReservationInfo& reservation,
   like.index = &pool.index_of(reservation.stream);
   like.expandable = expandable.get();
   like.tie = s.next_tie();
-  s.known_streams.insert(reservation.stream);
+  trust_stream(reservation.stream);
   s.expandable_segments.push_back(std::move(expandable));
 
   Block* prev = nullptr;

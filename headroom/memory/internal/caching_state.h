@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -98,7 +97,6 @@ struct CachingState : PoolScopes<PrivatePool> {
   BlockStore blocks{};
   BlockPool small{.is_small = true};
   BlockPool large{};
-  int captures = 0;
 
   // Handed out, or freed and pending.
   AddressMap active{};
@@ -112,9 +110,6 @@ struct CachingState : PoolScopes<PrivatePool> {
     return version >= kPyTorch213 ? segments_taken++ : 0;
   }
 
-  // Streams the device has confirmed as its own.
-  std::unordered_set<StreamId> known_streams{StreamId::kDefault};
-
   // What the device refused to take back; tried again at every flush.
   std::vector<device::PageHandle> stray_pages{};
   std::vector<DeviceAddress> stray_reservations{};
@@ -124,7 +119,7 @@ struct CachingState : PoolScopes<PrivatePool> {
 
 namespace headroom::memory {
 
-inline Allocator::BlockNote CachingAllocator::note_of(const Block& block) noexcept {
+inline AllocatorCore::BlockNote CachingAllocator::note_of(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,
@@ -145,8 +140,8 @@ inline bool CachingAllocator::uses_expandable(const internal::BlockPool& /*pool*
 }
 
 // Until 2.12 any open pool scope counted as a capture.
-inline bool CachingAllocator::is_capturing() const noexcept {
-  return state_->captures > 0 || (!state_->scopes.empty() && state_->version < kPyTorch213);
+inline bool CachingAllocator::acts_as_capturing() const noexcept {
+  return has_capture() || (!state_->scopes.empty() && state_->version < kPyTorch213);
 }
 
 }  // namespace headroom::memory

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/fingerprint.h"
 #include "headroom/memory/internal/size_classes.h"
 #include "headroom/memory/internal/slab_page.h"
 #include "headroom/memory/internal/thread_tally.h"
@@ -105,12 +106,30 @@ class alignas(128) Magazines {
   void spill_all(Function&& function) noexcept {
     for (Shelf& shelf : shelves_) spill(shelf, 0, function);
   }
+  // As if the thread had just begun: all blocks are taken out, and nothing is known of what it asks
+  // for.
+  template <class Function>
+  void start_over(Function&& function) noexcept {
+    spill_all(function);
+    for (Shelf& shelf : shelves_) shelf.fetch = 0;
+    next_spill_ = 0;
+  }
   // Takes out whole classes, in turn, until half of what may be here is left.
   template <class Function>
   void spill_half(Function&& function) noexcept {
     while (cached_bytes() > kMagazineBytes / 2) {
       spill(shelves_[next_spill_], 0, function);
       next_spill_ = static_cast<std::uint8_t>((next_spill_ + 1U) % kSizeClasses);
+    }
+  }
+  // Which blocks come next, by their offsets from `base`, and how many are fetched and spilled.
+  void add_to(Fingerprint& print, DeviceAddress base) const {
+    print.add(static_cast<std::uint64_t>(stream_)).add(next_spill_);
+    for (const Shelf& shelf : shelves_) {
+      print.add(shelf.fetch).add(shelf.count());
+      for (const SlabSlot* slot = shelf.first; slot != shelf.next; ++slot) {
+        print.add(slot->address - base);
+      }
     }
   }
   template <class Function>

@@ -5,23 +5,23 @@
 #include <algorithm>
 
 #include "headroom/base/checked.h"
-#include "headroom/memory/allocator.h"
+#include "headroom/memory/core.h"
 #include "headroom/memory/internal/thread_tally.h"
 
 namespace headroom::memory {
 
-inline void Allocator::emit(Action action,
-                            const BlockNote& block,
-                            std::uint64_t size_bytes) noexcept {
+inline void AllocatorCore::emit(Action action,
+                                const BlockNote& block,
+                                std::uint64_t size_bytes) noexcept {
   ++sequence_;
-  if (sink_ != nullptr) [[unlikely]] {
-    tell_sink(action, block, size_bytes);
+  if (wanted_.has(action)) [[unlikely]] {
+    tell_sinks(action, block, size_bytes);
   }
 }
 
 // The kind of pool is a template parameter so that each quantity is at a known place.
 template <bool kSmall>
-void Allocator::count_alloc(const BlockNote& block) noexcept {
+void AllocatorCore::count_alloc(const BlockNote& block) noexcept {
   stats_.allocation.increase(kSmall, 1);
   stats_.allocated_bytes.increase(kSmall, block.size_bytes);
   stats_.active.increase(kSmall, 1);
@@ -29,7 +29,7 @@ void Allocator::count_alloc(const BlockNote& block) noexcept {
   stats_.requested_bytes.increase(kSmall, block.requested_bytes);
 }
 
-inline void Allocator::note_alloc(const BlockNote& block) noexcept {
+inline void AllocatorCore::note_alloc(const BlockNote& block) noexcept {
   block.is_small ? count_alloc<true>(block) : count_alloc<false>(block);
   stats_.live_bytes.increase(round_up(block.requested_bytes, kMinBlockBytes));
   stats_.category_bytes[static_cast<std::size_t>(block.context.category)].increase(
@@ -42,12 +42,12 @@ inline void Allocator::note_alloc(const BlockNote& block) noexcept {
 }
 
 template <bool kSmall>
-void Allocator::count_free_requested(const BlockNote& block) noexcept {
+void AllocatorCore::count_free_requested(const BlockNote& block) noexcept {
   stats_.allocation.decrease(kSmall, 1);
   stats_.allocated_bytes.decrease(kSmall, block.size_bytes);
 }
 
-inline void Allocator::note_free_requested(const BlockNote& block) noexcept {
+inline void AllocatorCore::note_free_requested(const BlockNote& block) noexcept {
   block.is_small ? count_free_requested<true>(block) : count_free_requested<false>(block);
   stats_.category_bytes[static_cast<std::size_t>(block.context.category)].decrease(
       block.size_bytes);
@@ -55,13 +55,13 @@ inline void Allocator::note_free_requested(const BlockNote& block) noexcept {
 }
 
 template <bool kSmall>
-void Allocator::count_free_completed(const BlockNote& block) noexcept {
+void AllocatorCore::count_free_completed(const BlockNote& block) noexcept {
   stats_.active.decrease(kSmall, 1);
   stats_.active_bytes.decrease(kSmall, block.size_bytes);
   stats_.requested_bytes.decrease(kSmall, block.requested_bytes);
 }
 
-inline void Allocator::note_free_completed(const BlockNote& block) noexcept {
+inline void AllocatorCore::note_free_completed(const BlockNote& block) noexcept {
   block.is_small ? count_free_completed<true>(block) : count_free_completed<false>(block);
   stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
   emit(Action::kFreeCompleted, block, block.requested_bytes);
@@ -91,7 +91,7 @@ inline void fold_movement(StatArray& array, const Movement& movement) noexcept {
 
 }  // namespace internal
 
-inline void Allocator::note_threads(const internal::ThreadTally& tally) const noexcept {
+inline void AllocatorCore::note_threads(const internal::ThreadTally& tally) const noexcept {
   if (!tally.is_alone) stats_.peak_is_exact = false;
   if (tally.is_empty()) return;
   if (!scopes_.empty()) {

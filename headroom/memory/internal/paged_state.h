@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <unordered_set>
 #include <vector>
 
 #include "headroom/memory/internal/address_map.h"
@@ -43,6 +42,9 @@ struct StreamArenas {
     return kind == ArenaKind::kNormal ? normal : kind == ArenaKind::kLarge ? large : slab;
   }
 };
+
+// Pages as the device has them: whole granules.
+[[nodiscard]] PagedOptions fit_to_device(PagedOptions options, const device::Device& device);
 
 struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted);
@@ -96,8 +98,6 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
   // Slab blocks that other streams use: what is known of them beyond the slab.
   AddressMap slab_uses{};
   PendingFrees pending;
-  int captures = 0;
-  std::unordered_set<StreamId> known_streams{StreamId::kDefault};
 
   std::uint64_t searched_bytes = 0;  // what the search under way is for
   std::uint64_t peak_live = 0;       // as far as a search has seen it
@@ -113,7 +113,7 @@ struct PagedState final : PageHost, SlabPages, PoolScopes<PagedPool> {
 
 namespace headroom::memory {
 
-inline Allocator::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
+inline AllocatorCore::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,
@@ -123,7 +123,7 @@ inline Allocator::BlockNote PagedAllocator::note_of(const Block& block) noexcept
           .context = block.context};
 }
 
-inline Allocator::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
+inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size_bytes,
           .requested_bytes = block.requested_bytes,

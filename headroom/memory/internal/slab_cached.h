@@ -9,7 +9,7 @@ namespace headroom::memory::internal {
 [[gnu::always_inline]] inline bool SlabHeap::count_in(Mode mode,
                                                       ThreadTally& tally,
                                                       const TallyBlock& block) noexcept {
-  if ((mode & kOff) != 0) [[unlikely]] {
+  if ((mode & (kOff | kLocked)) != 0) [[unlikely]] {
     return false;
   }
   if ((mode & kShared) != 0) return tally.try_add(block);
@@ -20,7 +20,7 @@ namespace headroom::memory::internal {
 [[gnu::always_inline]] inline bool SlabHeap::count_out(Mode mode,
                                                        ThreadTally& tally,
                                                        const TallyBlock& block) noexcept {
-  if ((mode & kOff) != 0) [[unlikely]] {
+  if ((mode & (kOff | kLocked)) != 0) [[unlikely]] {
     return false;
   }
   if ((mode & kShared) != 0) return tally.try_remove(block);

@@ -127,9 +127,15 @@ void SlabHeap::give_page(SlabPage& page) noexcept {
   pages_.give_slab_page(page.address);
 }
 
-Slab* SlabHeap::make_slab(StreamSlabs& slabs, std::size_t size_class) {
+Slab* SlabHeap::make_slab(StreamSlabs& slabs, std::size_t size_class, Magazines* magazines) {
   const SizeClass& kind = kClasses[size_class];
   SlabPage* page = fullest_with(slabs.with_free_granules, kind.slab_granules);
+  if (page == nullptr && magazines != nullptr && magazines->cached_bytes() > 0) {
+    // Before a page is taken, what this thread keeps of other sizes goes back: that may empty a
+    // slab.
+    magazines->spill_all([this](const SlabSlot& slot) { put_block(slot); });
+    page = fullest_with(slabs.with_free_granules, kind.slab_granules);
+  }
   if (page == nullptr) {
     page = take_page(slabs);
     if (page == nullptr) return nullptr;
@@ -212,6 +218,27 @@ void SlabHeap::tell_freed(DeviceAddress address,
   device_.block_freed(address, size_bytes, stream);
 }
 
+DeviceAddress SlabHeap::hand_out(const SlabSlot& slot,
+                                 std::uint64_t size_bytes,
+                                 StreamId stream,
+                                 AllocationContext context) noexcept {
+  const std::size_t size_class = size_class_of(size_bytes);
+  slot.word->store(SlotWord::held(size_class, size_bytes, context).bits(),
+                   std::memory_order_relaxed);
+  if (is(kTracked)) tell_allocated(slot.address, kClasses[size_class].block_bytes, stream);
+  return slot.address;
+}
+
+DeviceAddress SlabHeap::allocate_kept(std::uint64_t size_bytes,
+                                      StreamId stream,
+                                      AllocationContext context) noexcept {
+  if (is(kOff)) return 0;
+  const LastUsed* const used = use_magazines(id_, stream);
+  if (used == nullptr) return 0;
+  Shelf& shelf = used->magazines->shelf(size_class_of(size_bytes));
+  return shelf.is_empty() ? 0 : hand_out(used->magazines->pop(shelf), size_bytes, stream, context);
+}
+
 DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
                                  StreamId stream,
                                  AllocationContext context) {
@@ -224,15 +251,12 @@ DeviceAddress SlabHeap::allocate(std::uint64_t size_bytes,
     slot = magazines->pop(magazines->shelf(size_class));
   } else {
     Slab* slab = slabs.with_free_blocks[size_class];
-    if (slab == nullptr) slab = make_slab(slabs, size_class);
+    if (slab == nullptr) slab = make_slab(slabs, size_class, magazines);
     if (slab == nullptr) return 0;
     slot = take_block(*slab);
     if (magazines != nullptr) refill(*magazines, slabs, size_class);
   }
-  slot.word->store(SlotWord::held(size_class, size_bytes, context).bits(),
-                   std::memory_order_relaxed);
-  if (is(kTracked)) tell_allocated(slot.address, kClasses[size_class].block_bytes, stream);
-  return slot.address;
+  return hand_out(slot, size_bytes, stream, context);
 }
 
 std::optional<SlabBlock> SlabHeap::free(DeviceAddress address) noexcept {
@@ -376,6 +400,15 @@ void SlabHeap::enable_magazines(bool is_enabled) noexcept {
   release();
 }
 
+void SlabHeap::require_lock(bool is_required) noexcept {
+  if (!is_required) {
+    mode_.fetch_and(static_cast<Mode>(~kLocked), std::memory_order_relaxed);
+    return;
+  }
+  mode_.fetch_or(kLocked, std::memory_order_relaxed);
+  fold_all();
+}
+
 void SlabHeap::fold(ThreadCache& cache) noexcept {
   if (cache.tally.is_empty()) return;
   cache.tally.is_alone = caches_.size() == 1;
@@ -407,6 +440,15 @@ void SlabHeap::hold() noexcept {
 void SlabHeap::release() noexcept {
   if (--holds_ > 0) return;
   for (const auto& cache : caches_) cache->let_go();
+}
+
+void SlabHeap::start_over() noexcept {
+  const auto back = [this](const SlabSlot& slot) { put_block(slot); };
+  hold();
+  for (const auto& cache : caches_) {
+    for (const auto& magazines : cache->streams) magazines->start_over(back);
+  }
+  release();
 }
 
 std::uint64_t SlabHeap::flush() noexcept {

@@ -4,10 +4,10 @@
 //   heap.set_region(base, size_bytes);
 //
 //   if (DeviceAddress block = heap.allocate_cached(size, stream, context)) return block;
-//   std::unique_lock lock(mutex);                         // nothing cached
-//   heap.fold_own();                                      // what this thread counted comes first
-//   DeviceAddress block = heap.allocate(size, stream, context);
-//   note_alloc({.address = block, .size_bytes = SlabHeap::block_bytes(size), ...});
+//   std::unique_lock lock(mutex);                         // nothing cached, or the lock is
+//   required heap.fold_own();                                      // what this thread counted
+//   comes first DeviceAddress block = heap.allocate(size, stream, context); note_alloc({.address =
+//   block, .size_bytes = SlabHeap::block_bytes(size), ...});
 //
 // What goes through magazines is counted in their threads' tallies, which reach the statistics by
 // SlabPages::fold_tally; what goes through allocate, free, mark_pending and complete is for the
@@ -47,7 +47,7 @@ class SlabPages {
   virtual DeviceAddress take_slab_page(StreamId stream) noexcept = 0;
   // All of its blocks are free.
   virtual void give_slab_page(DeviceAddress page) noexcept = 0;
-  // Allocator::note_threads.
+  // AllocatorCore::note_threads.
   virtual void fold_tally(const ThreadTally& tally) noexcept = 0;
 };
 
@@ -78,13 +78,13 @@ class SlabHeap {
     return offset_of(address) < size;
   }
   // These two are in internal/slab_cached.h. 0 when the lock is needed: no such block in the
-  // magazine, or magazines are off.
+  // magazine, or magazines are off, or the lock is required.
   [[nodiscard]] DeviceAddress allocate_cached(std::uint64_t size_bytes,
                                               StreamId stream,
                                               AllocationContext context) noexcept;
   enum class Freed : std::uint8_t {
     kDone,
-    kBegun,      // the magazine is full, or magazines are off: finish_free, with the lock
+    kBegun,      // the magazine is full, or may not be used so: finish_free, with the lock
     kNeedsLock,  // free, with the lock: other streams use the block, or this one has no magazines
     kUnknown,    // no block that is held starts there
     kElsewhere,  // not an address of the region
@@ -93,6 +93,11 @@ class SlabHeap {
 
   // --- With the lock --------------------------------------------------------------------------
 
+  // What allocate_cached would have given, had the lock not been required: 0 when this thread
+  // keeps no such block.
+  [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes,
+                                            StreamId stream,
+                                            AllocationContext context) noexcept;
   // 0 when the core has no page. Throws std::bad_alloc, and then has changed nothing.
   [[nodiscard]] DeviceAddress allocate(std::uint64_t size_bytes,
                                        StreamId stream,
@@ -112,6 +117,9 @@ class SlabHeap {
 
   // Off: what threads had cached is given back, and nothing happens without the lock from now on.
   void enable_magazines(bool is_enabled) noexcept;
+  // Threads keep their magazines, and give and take the same blocks, but with the lock: nothing
+  // happens without it from now on.
+  void require_lock(bool is_required) noexcept;
   // This thread's tally, into the statistics.
   void fold_own() noexcept {
     // Mostly no other thread has one, and there is nothing in it.
@@ -124,6 +132,8 @@ class SlabHeap {
   // pairs may nest.
   void hold() noexcept;
   void release() noexcept;
+  // Gives back what threads had cached, and forgets what they used to ask for.
+  void start_over() noexcept;
   // Gives back what threads had cached, and all pages that are empty then. Returns their bytes.
   std::uint64_t flush() noexcept;
 
@@ -136,7 +146,7 @@ class SlabHeap {
   void for_each_block(Function&& function) const;
   // A segment for every page, tiled by its blocks, by address.
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
-  // All that decides which block the next request gets, but for what threads have cached.
+  // All that decides which block the next request of each thread gets. While held.
   void add_to(Fingerprint& print) const;
   // A sentence about the first broken invariant, or nothing. While held.
   [[nodiscard]] std::optional<std::string> check() const;
@@ -154,6 +164,7 @@ class SlabHeap {
   static constexpr Mode kShared = 1;   // several threads may be at work; see enter()
   static constexpr Mode kOff = 2;      // magazines are
   static constexpr Mode kTracked = 4;  // the device is told of blocks
+  static constexpr Mode kLocked = 8;   // the lock is required
   struct Place {
     SlabPage* page = nullptr;
     Slot* word = nullptr;
@@ -182,13 +193,17 @@ class SlabHeap {
   [[nodiscard]] SlabPage& page_at(DeviceAddress address);
   [[nodiscard]] SlabPage* take_page(StreamSlabs& slabs);
   void give_page(SlabPage& page) noexcept;
-  [[nodiscard]] Slab* make_slab(StreamSlabs& slabs, std::size_t size_class);
+  [[nodiscard]] DeviceAddress hand_out(const SlabSlot& slot,
+                                       std::uint64_t size_bytes,
+                                       StreamId stream,
+                                       AllocationContext context) noexcept;
+  [[nodiscard]] Slab* make_slab(StreamSlabs& slabs, std::size_t size_class, Magazines* magazines);
   void drop_slab(Slab& slab) noexcept;
   [[nodiscard]] SlabSlot take_block(Slab& slab) noexcept;
   void put_block(const SlabSlot& slot) noexcept;
 
-  // Without the lock, inside the thread's cache. No: magazines are off, or the tally is to be
-  // folded first.
+  // Without the lock, inside the thread's cache. No: magazines are off, or the lock is required,
+  // or the tally is to be folded first.
   [[nodiscard]] static bool count_in(Mode mode,
                                      ThreadTally& tally,
                                      const TallyBlock& block) noexcept;

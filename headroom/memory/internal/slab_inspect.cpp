@@ -73,6 +73,9 @@ void SlabHeap::add_to(Fingerprint& print) const {
       print.add(offset_of(page->address));
     }
   }
+  for (const auto& cache : caches_) {
+    for (const auto& magazines : cache->streams) magazines->add_to(print, region_base_.load());
+  }
 }
 
 std::vector<SegmentInfo> SlabHeap::segments() const {

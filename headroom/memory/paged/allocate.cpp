@@ -8,7 +8,6 @@
 
 namespace headroom::memory {
 
-using device::DeviceResult;
 using internal::PagedState;
 
 namespace {
@@ -51,6 +50,10 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
     pool = s.private_pool_for(stream, lock);  // first: it may open the lock
   }
   s.slabs.fold_own();
+  if (tells_of_blocks() && size_bytes <= internal::kSlabMaxBytes && pool == nullptr) [[unlikely]] {
+    const DeviceAddress kept = allocate_kept(size_bytes, stream);
+    if (kept != 0) return kept;
+  }
   if (stream != StreamId::kDefault) {
     if (auto known = check_stream(stream); !known) {
       failure = fail(lock, {.reason = FailureReason::kDevice, .status = known.error()});
@@ -106,21 +109,29 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
   if (!arena_for(stream, internal::ArenaKind::kSlab)) return 0;
   const AllocationContext context = current_context();
   const DeviceAddress address = s.slabs.allocate(size_bytes, stream, context);
-  if (address == 0) return 0;
+  if (address != 0) note_small(address, size_bytes, stream, context);
+  return address;
+}
+
+// What this thread would have taken from its magazine without the lock, were nobody told of it; 0
+// where it has none. Before anything else is looked at: a recording must not change what happens.
+DeviceAddress PagedAllocator::allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept {
+  const AllocationContext context = current_context();
+  const DeviceAddress address = state_->slabs.allocate_kept(size_bytes, stream, context);
+  if (address != 0) note_small(address, size_bytes, stream, context);
+  return address;
+}
+
+void PagedAllocator::note_small(DeviceAddress address,
+                                std::uint64_t size_bytes,
+                                StreamId stream,
+                                AllocationContext context) noexcept {
   note_alloc({.address = address,
               .size_bytes = internal::SlabHeap::block_bytes(size_bytes),
               .requested_bytes = size_bytes,
               .stream = stream,
               .is_small = true,
               .context = context});
-  return address;
-}
-
-DeviceResult<void> PagedAllocator::check_stream(StreamId stream) {
-  if (state_->known_streams.contains(stream)) return {};
-  if (const auto known = device_.is_capturing(stream); !known) return Unexpected(known.error());
-  state_->known_streams.insert(stream);
-  return {};
 }
 
 // Everything a hand-out needs from the host, before anything has changed.
@@ -178,7 +189,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
     found = stitch(request);
     if (found.is_found()) return found;
   }
-  if (s.captures > 0) return found;
+  if (has_capture()) return found;
   ++stats_.num_alloc_retries;
   ++stats_.num_sync_all_streams;
   wait_for_pending();
@@ -206,7 +217,7 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
         return {.status = arena.error(), .has_failed = true};
       }
     }
-    if (s.captures > 0 || attempt > 0) break;
+    if (has_capture() || attempt > 0) break;
     // Cached pages of the other pools make room.
     ++stats_.num_alloc_retries;
     release_cached(0);

@@ -4,7 +4,6 @@
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/block_info.h"
 #include "headroom/memory/internal/paged_state.h"
-#include "headroom/memory/pytorch_message.h"
 
 namespace headroom::memory {
 
@@ -62,7 +61,7 @@ std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address
 }
 
 // Free pages of the stream can be put together to one block, whatever lies between them.
-Allocator::CoreAccount PagedAllocator::core_account(StreamId stream) const {
+AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
   CoreAccount account{.is_expandable = true, .page_bytes = state_->options.page_bytes};
   for_each_free_block(state_->store, [&](const Block& block) {
     if (!block.arena->pool.is_default()) account.cached_private_bytes += block.size;
@@ -81,14 +80,7 @@ Allocator::CoreAccount PagedAllocator::core_account(StreamId stream) const {
   return account;
 }
 
-std::string PagedAllocator::pytorch_text(const Account& account,
-                                         const CoreAccount& core,
-                                         const FailedRequest& request) const {
-  if (request.reason == FailureReason::kTooLarge) return pytorch_absurd_size_message();
-  return pytorch_message(account, {.private_cached_bytes = core.cached_private_bytes});
-}
-
-std::vector<Allocator::LiveBlock> PagedAllocator::live_blocks() const {
+std::vector<AllocatorCore::LiveBlock> PagedAllocator::live_blocks() const {
   std::vector<LiveBlock> blocks;
   blocks.reserve(state_->active.size());
   state_->active.for_each([&](const Block& block) {

@@ -5,6 +5,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
+#include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/internal/paged_state.h"
 
 namespace headroom::memory {
@@ -22,9 +23,16 @@ double widest_cushion(const device::Device& device, const PagedOptions& options)
 
 }  // namespace
 
+PagedOptions fit_to_device(PagedOptions options, const device::Device& device) {
+  const std::uint64_t granularity = device.properties().granularity_bytes;
+  options.page_bytes = round_up(options.page_bytes, granularity);
+  options.large_page_bytes = round_up(options.large_page_bytes, options.page_bytes);
+  return options;
+}
+
 PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted)
     : self(allocator),
-      options(wanted),
+      options(fit_to_device(wanted, device)),
       tracks_blocks(device.tracks_blocks()),
       store(device, blocks, *this),
       slabs(device, allocator.mutex_, *this),
@@ -32,12 +40,9 @@ PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedO
       apart_from_bytes(wanted.large_from_bytes),
       cushion(wanted.cushion_fraction, widest_cushion(device, wanted)),
       last_growth(device.now()) {
-  const std::uint64_t granularity = device.properties().granularity_bytes;
-  options.page_bytes = round_up(options.page_bytes, granularity);
-  options.large_page_bytes = round_up(options.large_page_bytes, options.page_bytes);
   store.set_page_sizes(options.page_bytes,
                        options.large_page_bytes,
-                       round_up(internal::kSlabPageBytes, granularity));
+                       round_up(internal::kSlabPageBytes, device.properties().granularity_bytes));
 }
 
 std::uint64_t PagedState::cushion_end() const noexcept {
@@ -159,7 +164,8 @@ void check_options(const device::Device& device, const PagedOptions& options) {
 
 }  // namespace
 
-PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options) : Allocator(device) {
+PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options)
+    : AllocatorCore(device) {
   check_options(device, options);
   state_ = std::make_unique<PagedState>(*this, device, options);
   const std::lock_guard lock(mutex_);
@@ -167,14 +173,11 @@ PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options) : A
 }
 
 PagedAllocator::~PagedAllocator() {
-  set_sink(nullptr);
-  set_segment_sink(nullptr);
+  begin_destruction();
   state_->slabs.close();
   try {
     const std::lock_guard lock(mutex_);
     PagedState& s = *state_;
-    s.captures = 0;
-    s.store.set_capturing(false);
     // Blocks still held go back with the rest; their holders have outlived the allocator.
     std::vector<Block*> held;
     s.active.for_each([&](Block& block) {
@@ -197,18 +200,26 @@ PagedAllocator::~PagedAllocator() {
 
 const PagedOptions& PagedAllocator::options() const noexcept { return state_->options; }
 
-void PagedAllocator::begin_capture() {
-  const std::lock_guard lock(mutex_);
-  ++state_->captures;
-  state_->store.set_capturing(true);
+AllocatorChoice PagedAllocator::core_settings() const {
+  AllocatorChoice choice{.paged = state_->options, .is_default = false};
+  choice.config.backend = "paged";
+  return choice;
 }
 
-void PagedAllocator::end_capture() {
-  const std::lock_guard lock(mutex_);
-  if (state_->captures == 0) throw InvalidArgument("end_capture: no capture is under way");
-  --state_->captures;
-  state_->store.set_capturing(state_->captures > 0);
+// What it was made with decides where its memory lies already.
+void PagedAllocator::do_configure(const AllocatorChoice& wanted) {
+  if (!wanted.paged) {
+    throw InvalidArgument("configure: this is the paged allocator; " + to_string(wanted) +
+                          " is another");
+  }
+  if (internal::fit_to_device(*wanted.paged, device_) != options()) {
+    throw InvalidArgument(
+        "configure: a paged allocator keeps the settings it was made with; set them before the "
+        "first allocation");
+  }
 }
+
+void PagedAllocator::captures_changed() noexcept { state_->store.set_capturing(has_capture()); }
 
 // --- Private pools -------------------------------------------------------------------------------
 
@@ -225,14 +236,14 @@ void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
   choose_magazines();
 }
 
-// Threads may take blocks without the lock, unless somebody wants every event in order, or a
-// private pool may be meant.
+// Threads keep small blocks, unless a private pool may be meant.
 void PagedAllocator::choose_magazines() noexcept {
   const PagedState& s = *state_;
-  state_->slabs.enable_magazines(s.options.uses_magazines && s.scopes.empty() && !has_sink());
+  state_->slabs.enable_magazines(s.options.uses_magazines && s.scopes.empty());
 }
 
-void PagedAllocator::sink_changed(bool /*has_sink*/) noexcept { choose_magazines(); }
+// They take them with the lock while every block is told of, so that events have one order.
+void PagedAllocator::sinks_changed() noexcept { state_->slabs.require_lock(tells_of_blocks()); }
 void PagedAllocator::fold_threads() const noexcept { state_->slabs.fold_all(); }
 void PagedAllocator::hold_threads() const noexcept { state_->slabs.hold(); }
 void PagedAllocator::release_threads() const noexcept { state_->slabs.release(); }

@@ -13,7 +13,6 @@
 //   allocator.bound();      // reserved <= live pages + slab residue + cushion, term by term
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -22,8 +21,8 @@
 #include <string_view>
 #include <vector>
 
-#include "headroom/base/bytes.h"
-#include "headroom/memory/allocator.h"
+#include "headroom/memory/core.h"
+#include "headroom/memory/paged/paged_options.h"
 
 namespace headroom::memory {
 
@@ -35,33 +34,6 @@ struct PagedPool;
 struct PagedState;
 struct SlabBlock;
 }  // namespace internal
-
-// After `after` without an allocation that needed the device, keep at most `keep_bytes` cached.
-struct IdlePolicy {
-  std::chrono::milliseconds after{5000};
-  std::uint64_t keep_bytes = 2_GiB;
-
-  friend bool operator==(const IdlePolicy&, const IdlePolicy&) = default;
-};
-
-// Pages are rounded up to the device's granularity, large ones to whole small ones.
-struct PagedOptions {
-  std::uint64_t page_bytes = 4_MiB;         // physical handles behind blocks, halves of it too, ...
-  std::uint64_t large_page_bytes = 32_MiB;  // ... and behind blocks of at least
-  std::uint64_t large_from_bytes = 128_MiB;
-  // New pages are created freely while reserved is at most the peak of live bytes, times one plus
-  // the fraction, plus the bytes; past that, free pages are moved first.
-  double cushion_fraction = 0.022;
-  // Where moving takes a sixteenth of the time, the fraction grows, up to this; not under a limit.
-  // Without a value, 0.15 on a GPU (and a meta device that stands for one), where programs wait for
-  // the driver; on the cpu it stays as it is, and what is reserved depends on the requests alone.
-  std::optional<double> widest_cushion_fraction{};
-  std::uint64_t cushion_bytes = 4_MiB;
-  bool uses_magazines = true;  // the per-thread caches of small blocks
-  std::optional<IdlePolicy> idle{};
-
-  friend bool operator==(const PagedOptions&, const PagedOptions&) = default;
-};
 
 // reserved <= live_pages + slab_residue + cushion + unsettled.
 struct PagedBound {
@@ -81,7 +53,7 @@ struct PagedBound {
   }
 };
 
-class PagedAllocator final : public Allocator {
+class PagedAllocator final : public AllocatorCore {
  public:
   // The device outlives the allocator and has virtual memory. Throws InvalidArgument for sizes
   // that make no sense and for a device without virtual memory.
@@ -89,13 +61,8 @@ class PagedAllocator final : public Allocator {
   // Gives everything back, blocks that are still held included.
   ~PagedAllocator() override;
 
-  [[nodiscard]] std::string_view policy() const noexcept override { return "paged"; }
   [[nodiscard]] const PagedOptions& options() const noexcept;
   [[nodiscard]] PagedBound bound() const;
-
-  // A graph capture is under way on this device: nothing is queried, unmapped or moved.
-  void begin_capture();
-  void end_capture();
 
  protected:
   DeviceAddress do_allocate(std::uint64_t size_bytes,
@@ -109,12 +76,12 @@ class PagedAllocator final : public Allocator {
   void do_mark_step() override;
   AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
                                              StreamId stream) override;
+  void do_configure(const AllocatorChoice& wanted) override;
   void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
   void do_end_allocate_to_pool(PoolId id) override;
   void do_release_pool(PoolId id) override;
-  [[nodiscard]] std::string pytorch_text(const Account& account,
-                                         const CoreAccount& core,
-                                         const FailedRequest& request) const override;
+  [[nodiscard]] AllocatorChoice core_settings() const override;
+  void captures_changed() noexcept override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
@@ -124,7 +91,7 @@ class PagedAllocator final : public Allocator {
   void fold_threads() const noexcept override;
   void hold_threads() const noexcept override;
   void release_threads() const noexcept override;
-  void sink_changed(bool has_sink) noexcept override;
+  void sinks_changed() noexcept override;
 
  private:
   friend struct internal::PagedState;
@@ -152,11 +119,15 @@ class PagedAllocator final : public Allocator {
   class Stitcher;  // in paged/stitch.cpp
 
   // All of these require mutex_. Placing, in paged/allocate.cpp:
-  [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
   void prepare();
   [[nodiscard]] internal::ArenaKind kind_for(std::uint64_t rounded) const noexcept;
   [[nodiscard]] bool is_worth_large_pages(std::uint64_t rounded) const noexcept;
   [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
+  [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept;
+  void note_small(DeviceAddress address,
+                  std::uint64_t size_bytes,
+                  StreamId stream,
+                  AllocationContext context) noexcept;
   // Apart from do_allocate, so that what takes no lock saves no registers for it.
   [[gnu::noinline]] DeviceAddress allocate_locked(std::uint64_t size_bytes,
                                                   StreamId stream,

@@ -47,12 +47,12 @@ DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   Block* const found = s.active.find(address);
   if (found == nullptr || !found->is_allocated) return not_held(device_, address);
   Block& block = *found;
-  if (s.captures > 0) s.pending.prepare();
+  if (has_capture()) s.pending.prepare();
   block.is_allocated = false;
   note_free_requested(note_of(block));
   if (block.stream_uses.empty()) {
     give_back(block);
-  } else if (s.captures > 0) {
+  } else if (has_capture()) {
     s.pending.defer(block);
   } else {
     s.pending.add(block, [this](Block& done) { complete_free(done); });
@@ -72,11 +72,11 @@ DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address, bool
     note_free_completed(note_of(*block));
     return {};
   }
-  if (s.captures > 0) s.pending.prepare();
+  if (has_capture()) s.pending.prepare();
   const auto block = s.slabs.mark_pending(address);
   if (!block) return not_held(device_, address);
   note_free_requested(note_of(*block));
-  if (s.captures > 0) {
+  if (has_capture()) {
     s.pending.defer(*uses);
   } else {
     s.pending.add(*uses, [this](Block& done) { complete_free(done); });
@@ -130,7 +130,7 @@ void PagedAllocator::complete_free(Block& block) {
 }
 
 void PagedAllocator::process_pending() {
-  if (state_->captures > 0) return;
+  if (has_capture()) return;
   state_->pending.process([this](Block& block) { complete_free(block); });
 }
 
@@ -162,12 +162,13 @@ void PagedAllocator::do_mark_step() {
   const std::lock_guard lock(mutex_);
   state_->slabs.fold_own();
   process_pending();
+  state_->slabs.start_over();
   state_->store.rest();
 }
 
 std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   PagedState& s = *state_;
-  if (s.captures > 0) return 0;
+  if (has_capture()) return 0;
   s.slabs.fold_own();
   const std::uint64_t before = reserved_bytes();
   wait_for_pending();
@@ -222,7 +223,7 @@ bool PagedAllocator::is_pool_in_use(const internal::PagedPool& pool) const {
 
 void PagedAllocator::trim_when_idle() {
   PagedState& s = *state_;
-  if (!s.options.idle || s.captures > 0) return;
+  if (!s.options.idle || has_capture()) return;
   const std::chrono::nanoseconds now = device_.now();
   if (now - s.last_growth < s.options.idle->after) return;
   s.last_growth = now;

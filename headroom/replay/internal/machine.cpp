@@ -121,8 +121,8 @@ void Machine::start_counting() {
   watch_.peak_reserved = watch_.reserved;
   allocator_->reset_peak_statistics();
   allocator_->reset_accumulated_statistics();
-  allocator_->set_segment_sink(&watch_);
-  allocator_->set_sink(options_.sink);
+  allocator_->add_sink(watch_, memory::kSegmentActions);
+  if (options_.sink != nullptr) allocator_->add_sink(*options_.sink);
   device_->set_watch(&watch_);
 }
 
@@ -138,8 +138,8 @@ void Machine::take_outside() {
 
 Machine::~Machine() {
   device_->set_watch(nullptr);
-  allocator_->set_sink(nullptr);
-  allocator_->set_segment_sink(nullptr);
+  if (options_.sink != nullptr) allocator_->remove_sink(*options_.sink);
+  allocator_->remove_sink(watch_);
 }
 
 void Machine::build() {

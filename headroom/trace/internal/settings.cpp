@@ -5,9 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "headroom/memory/caching/caching_allocator.h"
-#include "headroom/memory/config.h"
-#include "headroom/memory/paged/paged_allocator.h"
+#include "headroom/memory/allocator.h"
+#include "headroom/memory/allocator_choice.h"
 
 namespace headroom::trace::internal {
 namespace {
@@ -23,13 +22,12 @@ Value count(std::uint64_t value) { return {static_cast<std::int64_t>(value)}; }
 }  // namespace
 
 Value settings_of(const memory::Allocator& allocator) {
+  const memory::AllocatorChoice choice = allocator.settings();
   // Its own settings change no decision of PyTorch's, which is what readers of this ask about.
-  if (allocator.policy() == "paged") {
+  if (choice.paged) {
     return {Value::Dict{{"PYTORCH_CUDA_ALLOC_CONF", Value{std::string("backend:paged")}}}};
   }
-  const auto* caching = dynamic_cast<const memory::CachingAllocator*>(&allocator);
-  if (caching == nullptr) return {Value::Dict{}};
-  const memory::AllocatorConfig config = caching->config();
+  const memory::AllocatorConfig& config = choice.config;
   Value::Dict divisions;
   for (std::size_t i = 0; i < config.roundup_power2_divisions.size(); ++i) {
     divisions.emplace_back(std::to_string(1U << i), count(config.roundup_power2_divisions[i]));
@@ -51,8 +49,8 @@ Value settings_of(const memory::Allocator& allocator) {
 void add_device(Value& settings, int number, const memory::Allocator& allocator) {
   Value::Dict device{{"name", Value{device::to_string(allocator.device().id())}}};
   if (const auto limit = allocator.limit()) device.emplace_back("limit_bytes", count(*limit));
-  if (const auto* paged = dynamic_cast<const memory::PagedAllocator*>(&allocator)) {
-    device.emplace_back("page_bytes", count(paged->options().page_bytes));
+  if (const auto paged = allocator.settings().paged) {
+    device.emplace_back("page_bytes", count(paged->page_bytes));
   }
   auto& fields = std::get<Value::Dict>(settings.data);
   auto devices =

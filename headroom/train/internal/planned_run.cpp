@@ -184,7 +184,7 @@ void keep_phases(const std::vector<PhaseSpan>& spans, std::size_t begin, Plan& p
 
 RunNumbers quick_run(const StepConfig& config, const PlanOptions& options) {
   MetaWorld world(options);
-  Meter meter(*world.allocator);  // what is watched keeps no small blocks back by the thread
+  Meter meter(*world.allocator);
   Settling settling(*world.allocator, meter);
   RunNumbers out;
   try {

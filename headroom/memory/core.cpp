@@ -1,0 +1,298 @@
+#include "headroom/memory/core.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <unordered_map>
+#include <utility>
+
+#include "headroom/base/checked.h"
+#include "headroom/memory/internal/callbacks.h"
+#include "headroom/memory/internal/notes.h"
+#include "headroom/memory/peak_scope.h"
+
+namespace headroom::memory {
+
+using device::DeviceResult;
+
+AllocatorCore::AllocatorCore(device::Device& device)
+    : Allocator(device, *this),
+      device_(device),
+      callbacks_(std::make_unique<internal::Callbacks>()) {}
+
+AllocatorCore::~AllocatorCore() = default;
+
+void AllocatorCore::begin_destruction() noexcept {
+  const std::lock_guard lock(mutex_);
+  sinks_.clear();
+  captures_ = 0;
+  note_wishes();
+  captures_changed();
+}
+
+DeviceResult<void> AllocatorCore::check_stream(StreamId stream) {
+  if (known_streams_.contains(stream)) return {};
+  if (const auto known = device_.is_capturing(stream); !known) return Unexpected(known.error());
+  known_streams_.insert(stream);
+  return {};
+}
+
+std::optional<std::uint64_t> AllocatorCore::limit_for_fraction(double fraction) const {
+  if (fraction == 1.0) return std::nullopt;
+  const auto total = static_cast<double>(device_.properties().total_bytes);
+  return static_cast<std::uint64_t>(std::llround(fraction * total));
+}
+
+bool AllocatorCore::limit_allows(std::uint64_t size_bytes) const noexcept {
+  if (!limit_) return true;
+  const std::optional<std::uint64_t> then = checked_add(reserved_bytes(), size_bytes);
+  return then && *then <= *limit_;
+}
+
+// --- What happened -------------------------------------------------------------------------------
+
+void AllocatorCore::tell_sinks(Action action,
+                               const BlockNote& block,
+                               std::uint64_t size_bytes) noexcept {
+  const Event event{.action = action,
+                    .category = block.context.category,
+                    .is_small = block.is_small,
+                    .annotation = block.context.annotation,
+                    .address = block.address,
+                    .size_bytes = size_bytes,
+                    .stream = block.stream,
+                    .pool = block.pool,
+                    .sequence = sequence_ - 1,
+                    .block_bytes = block.size_bytes};
+  for (const Listener& listener : sinks_) {
+    if (listener.wanted.has(action)) listener.sink->record(event);
+  }
+}
+
+void AllocatorCore::note_segment(Action action, const SegmentNote& segment) noexcept {
+  const bool small = segment.is_small;
+  switch (action) {
+    case Action::kSegmentAlloc:
+      stats_.segment.increase(small, 1);
+      [[fallthrough]];
+    case Action::kSegmentMap:
+      stats_.reserved_bytes.increase(small, segment.size_bytes);
+      ++stats_.num_device_alloc;
+      break;
+    case Action::kSegmentFree:
+      stats_.segment.decrease(small, 1);
+      [[fallthrough]];
+    default:
+      stats_.reserved_bytes.decrease(small, segment.size_bytes);
+      ++stats_.num_device_free;
+  }
+  running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
+  tell_segment(action, segment);
+}
+
+void AllocatorCore::count_segment(bool is_growth,
+                                  bool is_small,
+                                  std::uint64_t size_bytes) noexcept {
+  if (is_growth) {
+    stats_.segment.increase(is_small, 1);
+    stats_.reserved_bytes.increase(is_small, size_bytes);
+    ++stats_.num_device_alloc;
+  } else {
+    stats_.segment.decrease(is_small, 1);
+    stats_.reserved_bytes.decrease(is_small, size_bytes);
+    ++stats_.num_device_free;
+  }
+  running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
+}
+
+void AllocatorCore::tell_segment(Action action, const SegmentNote& segment) noexcept {
+  emit(action,
+       {.address = segment.address,
+        .stream = segment.stream,
+        .pool = segment.pool,
+        .is_small = segment.is_small},
+       segment.size_bytes);
+}
+
+namespace {
+
+// One callback of many: what it throws keeps nobody else from being called.
+template <class Call>
+void call_back(const char* kind, Call&& call) noexcept {
+  try {
+    call();
+  } catch (...) {
+    std::fprintf(stderr, "headroom: %s callback threw; it is ignored\n", kind);
+  }
+}
+
+}  // namespace
+
+bool AllocatorCore::run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept {
+  if (callbacks_->on_free.empty()) return false;
+  bool freed = false;
+  try {
+    const auto callbacks = callbacks_->on_free;
+    lock.unlock();
+    for (const auto& entry : callbacks) {
+      call_back("a free-memory", [&] { freed = (*entry.second)() || freed; });
+    }
+  } catch (...) {  // No memory to copy the list: nobody can be asked.
+    freed = false;
+  }
+  if (!lock.owns_lock()) lock.lock();
+  fold_threads();  // what the callbacks freed without the lock happened before what comes now
+  return freed;
+}
+
+AllocationFailure AllocatorCore::fail(std::unique_lock<Mutex>& lock,
+                                      const FailedRequest& request) noexcept {
+  AllocationFailure failure{.reason = request.reason, .status = request.status};
+  if (request.reason == FailureReason::kDevice) return failure;
+  if (request.reason == FailureReason::kOutOfMemory) {
+    // PyTorch's `oom` entry carries the device's free bytes in the address field.
+    const auto info = device_.memory_info();
+    ++stats_.num_ooms;
+    emit(Action::kOutOfMemory,
+         {.address = info ? info->free_bytes : 0, .stream = request.stream},
+         request.rounded_bytes);
+  }
+  try {
+    failure.report = report_for(request, lock);
+    const auto callbacks = [this] {
+      const std::lock_guard guard(mutex_);
+      return callbacks_->on_oom;
+    }();
+    for (const auto& entry : callbacks) {
+      call_back("an out-of-memory", [&] { (*entry.second)(*failure.report); });
+    }
+  } catch (...) {  // No memory for it: the failure stands without its report.
+    return failure;
+  }
+  return failure;
+}
+
+void AllocatorCore::note_wishes() noexcept {
+  wanted_ = {};
+  for (const Listener& listener : sinks_) wanted_ |= listener.wanted;
+  sinks_changed();
+}
+
+// --- Reports -------------------------------------------------------------------------------------
+
+namespace {
+
+std::vector<SiteBytes> sum_by_site(const std::unordered_map<AnnotationId, SiteBytes>& by_id) {
+  std::vector<SiteBytes> sites;
+  for (const auto& [id, bytes] : by_id) {
+    sites.push_back(bytes);
+    sites.back().site = id == 0 ? "(no annotation)" : annotation_path(id);
+  }
+  std::ranges::sort(sites, [](const SiteBytes& a, const SiteBytes& b) {
+    return a.size_bytes != b.size_bytes ? a.size_bytes > b.size_bytes : a.site < b.site;
+  });
+  return sites;
+}
+
+}  // namespace
+
+Account AllocatorCore::account_for(const FailedRequest& request,
+                                   std::unique_lock<Mutex>& lock,
+                                   CoreAccount* core) const {
+  Account account{.device = device_.id(),
+                  .limit_bytes = limit_,
+                  .asked_bytes = request.asked_bytes,
+                  .segment_asked_bytes = request.segment_bytes,
+                  .asked_stream = request.stream};
+  ThreadsHeld held(*this);
+  const CoreAccount cached = core_account(request.stream);
+  if (core != nullptr) *core = cached;
+  account.cached_stream_bytes = cached.cached_stream_bytes;
+  account.cached_hard_bytes = cached.cached_hard_bytes;
+  account.cached_soft_bytes = cached.cached_soft_bytes;
+  account.largest_cached_bytes = cached.largest_cached_bytes;
+  account.is_expandable = cached.is_expandable;
+  account.page_bytes = cached.page_bytes;
+  if (account.page_bytes != 0) {
+    account.segment_asked_bytes =
+        checked_round_up(request.segment_bytes, account.page_bytes).value_or(device::kAbsurdSize);
+  }
+  account.pending_bytes = static_cast<std::uint64_t>(stats_.active_bytes.all.current -
+                                                     stats_.allocated_bytes.all.current);
+  std::unordered_map<AnnotationId, SiteBytes> sites;
+  for (const LiveBlock& block : live_blocks()) {
+    account.live_bytes[static_cast<std::size_t>(block.context.category)] += block.requested_bytes;
+    account.rounding_bytes += block.size_bytes - block.requested_bytes;
+    SiteBytes& site = sites[block.context.annotation];
+    site.size_bytes += block.requested_bytes;
+    ++site.blocks;
+  }
+  // Read while nobody can allocate, so that the lines belong to one moment.
+  const auto info = device_.memory_info();
+  const auto processes = device_.processes();
+  held.let_go();
+  lock.unlock();
+
+  account.sites = sum_by_site(sites);
+  const device::MemoryInfo unknown{.total_bytes = device_.properties().total_bytes};
+  return with_device_lines(std::move(account),
+                           info ? *info : unknown,
+                           processes ? *processes : std::vector<device::ProcessMemory>{});
+}
+
+std::shared_ptr<const OutOfMemoryReport> AllocatorCore::report_for(const FailedRequest& request,
+                                                                   std::unique_lock<Mutex>& lock) {
+  auto report = std::make_shared<OutOfMemoryReport>();
+  CoreAccount core{};
+  report->account = account_for(request, lock, &core);
+  report->explanation = explain(report->account);
+  report->reason = request.reason;
+  report->version = core.version;
+  report->cached_private_bytes = core.cached_private_bytes;
+  report->expandable_reserve_bytes = core.expandable_reserve_bytes;
+  report->text = to_text(report->account, report->explanation);
+  return report;
+}
+
+// --- Peak scopes ---------------------------------------------------------------------------------
+
+void AllocatorCore::fold_peaks() noexcept {
+  fold_threads();
+  for (PeakScope* scope : scopes_) {
+    scope->peaks_.allocated = std::max(scope->peaks_.allocated, running_.allocated);
+    scope->peaks_.reserved = std::max(scope->peaks_.reserved, running_.reserved);
+    scope->peaks_.live = std::max(scope->peaks_.live, running_.live);
+  }
+  running_ = {.allocated = stats_.allocated_bytes.all.current,
+              .reserved = stats_.reserved_bytes.all.current,
+              .live = stats_.live_bytes.current};
+}
+
+PeakScope::PeakScope(Allocator& allocator) : core_(allocator.core_) {
+  const std::lock_guard lock(core_.mutex_);
+  core_.fold_peaks();
+  peaks_ = core_.running_;
+  core_.scopes_.push_back(this);
+}
+
+PeakScope::~PeakScope() {
+  const std::lock_guard lock(core_.mutex_);
+  core_.fold_peaks();
+  std::erase(core_.scopes_, this);
+}
+
+AllocatorCore::Peaks PeakScope::read() const {
+  const std::lock_guard lock(core_.mutex_);
+  core_.fold_peaks();
+  return peaks_;
+}
+
+std::uint64_t PeakScope::peak_allocated() const {
+  return static_cast<std::uint64_t>(read().allocated);
+}
+std::uint64_t PeakScope::peak_reserved() const {
+  return static_cast<std::uint64_t>(read().reserved);
+}
+std::uint64_t PeakScope::peak_live() const { return static_cast<std::uint64_t>(read().live); }
+
+}  // namespace headroom::memory

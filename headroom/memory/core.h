@@ -1,0 +1,226 @@
+// AllocatorCore: a core's side of an allocator: what it implements, and what it may call.
+//
+// A core decides where blocks lie: it places them, frees them, grows and gives back. It derives
+// from this class, implements the virtual functions, and calls the others when something happened,
+// so that statistics, events, limits and reports are written once, for every core.
+//
+//   a user calls        Allocator::allocate             allocator.cpp
+//   the core places     CachingAllocator::do_allocate   caching/allocate.cpp
+//   and says so         AllocatorCore::note_alloc       internal/notes.h
+//
+// `mutex_` guards everything here and in a core. Nothing here allocates from the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "headroom/base/mutex.h"
+#include "headroom/memory/allocator.h"
+#include "headroom/memory/annotation.h"
+#include "headroom/memory/config.h"
+
+namespace headroom::memory {
+
+namespace internal {
+struct Callbacks;
+struct ThreadTally;
+}  // namespace internal
+class PeakScope;
+
+class AllocatorCore : public Allocator {
+ public:
+  ~AllocatorCore() override;
+
+ protected:
+  explicit AllocatorCore(device::Device& device);
+
+  // --- What a core says -----------------------------------------------------------------------
+
+  // What the note_ functions need to know of a block.
+  struct BlockNote {
+    DeviceAddress address = 0;
+    std::uint64_t size_bytes = 0;
+    std::uint64_t requested_bytes = 0;
+    StreamId stream = StreamId::kDefault;
+    PoolId pool{};
+    bool is_small = false;
+    AllocationContext context{};
+  };
+  struct SegmentNote {
+    DeviceAddress address = 0;
+    std::uint64_t size_bytes = 0;
+    StreamId stream = StreamId::kDefault;
+    PoolId pool{};
+    bool is_small = false;
+  };
+  // A request that failed, for the report.
+  struct FailedRequest {
+    FailureReason reason = FailureReason::kOutOfMemory;
+    device::DeviceStatus status{};
+    std::uint64_t asked_bytes = 0;
+    std::uint64_t rounded_bytes = 0;
+    std::uint64_t segment_bytes = 0;
+    StreamId stream = StreamId::kDefault;
+  };
+  // What the core adds to an account, besides the statistics.
+  struct CoreAccount {
+    std::uint64_t cached_stream_bytes = 0;
+    std::uint64_t cached_hard_bytes = 0;
+    std::uint64_t cached_soft_bytes = 0;
+    std::uint64_t cached_private_bytes = 0;  // of the above, in private pools
+    std::uint64_t largest_cached_bytes = 0;
+    bool is_expandable = false;
+    std::uint64_t page_bytes = 0;  // of pages that move to where they are needed
+    std::optional<std::uint64_t> expandable_reserve_bytes{};  // of a segment, where configured
+    PyTorchVersion version{};                                 // whose words its failures are in
+  };
+  struct LiveBlock {
+    std::uint64_t requested_bytes = 0;
+    std::uint64_t size_bytes = 0;
+    AllocationContext context{};
+  };
+
+  // --- What a core may call -------------------------------------------------------------------
+
+  // All require mutex_. Inline, in internal/notes.h, which a core includes.
+  void note_alloc(const BlockNote& block) noexcept;
+  void note_free_requested(const BlockNote& block) noexcept;
+  void note_free_completed(const BlockNote& block) noexcept;
+  void note_segment(Action action, const SegmentNote& segment) noexcept;
+  // The two halves of it, for a core whose physical memory moves between addresses: memory that
+  // came or went, and where it is seen.
+  void count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
+  void tell_segment(Action action, const SegmentNote& segment) noexcept;
+  // What one thread did without the lock, all of it in the small pool.
+  void note_threads(const internal::ThreadTally& tally) const noexcept;
+  [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
+    return static_cast<std::uint64_t>(stats_.reserved_bytes.all.current);
+  }
+  // A stream that the device knows; asked once for each.
+  [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
+  void trust_stream(StreamId stream) { known_streams_.insert(stream); }  // without asking
+  [[nodiscard]] bool has_capture() const noexcept { return captures_ > 0; }
+  [[nodiscard]] bool tells_of_blocks() const noexcept { return wanted_.meets(kBlockActions); }
+  // Whether `size_bytes` more may be taken from the device.
+  [[nodiscard]] bool limit_allows(std::uint64_t size_bytes) const noexcept;
+
+  [[nodiscard]] bool limit_is_set() const noexcept { return limit_.has_value(); }
+  [[nodiscard]] std::uint64_t limit_value() const noexcept { return limit_.value_or(UINT64_MAX); }
+
+  // Runs the free callbacks, without the lock, and says whether one of them freed something.
+  bool run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept;
+  // Counts, emits and reports the failure; unlocks before the callbacks.
+  AllocationFailure fail(std::unique_lock<Mutex>& lock, const FailedRequest& request) noexcept;
+  // The first thing that a core's destructor does: nobody is told of its end, and no capture holds
+  // it up. Without mutex_.
+  void begin_destruction() noexcept;
+
+  // --- What a core implements; each takes mutex_ itself where it needs it, unless said ---------
+
+  // 0 when it failed, with the reason; not a Result, which costs more than the rest of the path.
+  virtual DeviceAddress do_allocate(std::uint64_t size_bytes,
+                                    StreamId stream,
+                                    std::optional<AllocationFailure>& failure) = 0;
+  virtual device::DeviceResult<void> do_free(DeviceAddress address) = 0;
+  virtual device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) = 0;
+  virtual void do_process_events() = 0;
+  virtual std::uint64_t do_empty_cache() = 0;
+  virtual std::uint64_t do_trim(std::uint64_t keep_bytes) = 0;
+  virtual void do_mark_step() {}  // a core whose cached memory stays where it is does nothing
+  virtual AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
+                                                     StreamId stream) = 0;
+  virtual void do_configure(const AllocatorChoice& wanted) = 0;
+  virtual void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) = 0;
+  virtual void do_end_allocate_to_pool(PoolId id) = 0;
+  virtual void do_release_pool(PoolId id) = 0;
+  // A share of the device in bytes; nothing when it means no bound.
+  [[nodiscard]] virtual std::optional<std::uint64_t> limit_for_fraction(double fraction) const;
+
+  // These are called with mutex_ held.
+  [[nodiscard]] virtual AllocatorChoice core_settings() const = 0;
+  virtual void captures_changed() noexcept {}  // has_capture() may answer otherwise
+  [[nodiscard]] virtual std::optional<BlockInfo> find_block_locked(DeviceAddress address) const = 0;
+  [[nodiscard]] virtual CoreAccount core_account(StreamId stream) const = 0;
+  [[nodiscard]] virtual std::vector<LiveBlock> live_blocks() const = 0;
+  [[nodiscard]] virtual std::vector<SegmentInfo> segments_locked() const = 0;
+  [[nodiscard]] virtual std::uint64_t core_fingerprint() const = 0;
+  [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
+  // For a core whose threads allocate without the lock. What they counted by themselves goes into
+  // stats_ (note_threads); they are kept from working so, while something is looked at; events have
+  // one order, so while blocks are told of, everything takes the lock.
+  virtual void fold_threads() const noexcept {}
+  virtual void hold_threads() const noexcept {}  // folds too
+  virtual void release_threads() const noexcept {}
+  virtual void sinks_changed() noexcept {}
+
+  device::Device& device_;
+  // Apart from what a thread reads that takes no lock.
+  alignas(64) mutable Mutex mutex_;
+  // Mutable, as running_ is: to look at it is to fold what threads have counted.
+  mutable Statistics stats_{};
+
+ private:
+  friend class Allocator;
+  friend class PeakScope;
+  // Keeps threads from working without the lock, which is held, for the time of a scope.
+  class ThreadsHeld {
+   public:
+    explicit ThreadsHeld(const AllocatorCore& core) noexcept : core_(&core) { core.hold_threads(); }
+    ~ThreadsHeld() { let_go(); }
+    ThreadsHeld(const ThreadsHeld&) = delete;
+    ThreadsHeld& operator=(const ThreadsHeld&) = delete;
+    // Before the lock is let go of.
+    void let_go() noexcept {
+      if (core_ != nullptr) std::exchange(core_, nullptr)->release_threads();
+    }
+
+   private:
+    const AllocatorCore* core_;
+  };
+  struct Listener {
+    EventSink* sink = nullptr;
+    Actions wanted{};
+  };
+  // Peaks since the newest PeakScope opened or was read; folded into every open scope then.
+  struct Peaks {
+    std::int64_t allocated = 0;
+    std::int64_t reserved = 0;
+    std::int64_t live = 0;
+  };
+
+  void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  void tell_sinks(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  void note_wishes() noexcept;
+  template <bool kSmall>
+  void count_alloc(const BlockNote& block) noexcept;
+  template <bool kSmall>
+  void count_free_requested(const BlockNote& block) noexcept;
+  template <bool kSmall>
+  void count_free_completed(const BlockNote& block) noexcept;
+  [[nodiscard]] Account account_for(const FailedRequest& request,
+                                    std::unique_lock<Mutex>& lock,
+                                    CoreAccount* core) const;
+  [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(const FailedRequest& request,
+                                                                    std::unique_lock<Mutex>& lock);
+  void fold_peaks() noexcept;  // of threads, then of scopes
+
+  Actions wanted_{};  // by any of the sinks
+  std::vector<Listener> sinks_{};
+  std::uint64_t sequence_ = 0;
+  std::optional<std::uint64_t> limit_{};
+  std::uint64_t next_pool_ = 1;
+  std::uint64_t misuses_ = 0;
+  int captures_ = 0;
+  std::unordered_set<StreamId> known_streams_{StreamId::kDefault};
+  std::unique_ptr<internal::Callbacks> callbacks_;
+  mutable Peaks running_{};
+  std::vector<PeakScope*> scopes_{};
+};
+
+}  // namespace headroom::memory
