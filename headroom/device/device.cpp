@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "headroom/base/check.h"
 #include "headroom/base/checked.h"
 #include "headroom/device/internal/fork.h"
 #include "headroom/device/internal/status.h"
@@ -23,6 +24,7 @@ constexpr std::array<const char*, kCallCount> kCallNames{"allocate_segment",
                                                          "unmap_pages",
                                                          "create_stream",
                                                          "adopt_stream",
+                                                         "native_stream",
                                                          "release_stream",
                                                          "synchronize_stream",
                                                          "is_capturing",
@@ -30,6 +32,7 @@ constexpr std::array<const char*, kCallCount> kCallNames{"allocate_segment",
                                                          "query_event",
                                                          "wait_event",
                                                          "synchronize_event",
+                                                         "elapsed_ms",
                                                          "release_event",
                                                          "copy_to_device",
                                                          "copy_to_host",
@@ -69,6 +72,20 @@ const char* to_string(Call call) noexcept { return kCallNames[static_cast<std::s
 Device::Device(Properties properties)
     : properties_(std::move(properties)), fork_generation_(internal::fork_generation()) {
   internal::watch_forks();
+}
+
+Device::~Device() { detach(); }
+
+Attachment& Device::attach(std::unique_ptr<Attachment> attachment) noexcept {
+  Attachment* const kept = attachment.release();
+  [[maybe_unused]] const Attachment* before = attachment_.exchange(kept, std::memory_order_acq_rel);
+  HEADROOM_ASSERT(before == nullptr, "a device has one attachment");
+  return *kept;
+}
+
+void Device::detach() noexcept {
+  Attachment* const kept = attachment_.exchange(nullptr, std::memory_order_acq_rel);
+  if (!is_forked()) delete kept;
 }
 
 bool Device::is_forked() const noexcept { return internal::fork_generation() != fork_generation_; }
@@ -186,6 +203,10 @@ DeviceResult<StreamId> Device::adopt_stream(NativeStream native) noexcept {
   return perform<StreamId>(Call::kAdoptStream, 1, [&] { return do_adopt_stream(native); });
 }
 
+DeviceResult<NativeStream> Device::native_stream(StreamId stream) noexcept {
+  return perform<NativeStream>(Call::kNativeStream, 1, [&] { return do_native_stream(stream); });
+}
+
 DeviceResult<void> Device::release_stream(StreamId stream) noexcept {
   return perform<void>(Call::kReleaseStream, 1, [&]() -> DeviceResult<void> {
     if (stream == StreamId::kDefault) {
@@ -203,8 +224,8 @@ DeviceResult<bool> Device::is_capturing(StreamId stream) noexcept {
   return perform<bool>(Call::kIsCapturing, 1, [&] { return do_is_capturing(stream); });
 }
 
-DeviceResult<EventId> Device::record_event(StreamId stream) noexcept {
-  return perform<EventId>(Call::kRecordEvent, 1, [&] { return do_record_event(stream); });
+DeviceResult<EventId> Device::record_event(StreamId stream, EventOptions options) noexcept {
+  return perform<EventId>(Call::kRecordEvent, 1, [&] { return do_record_event(stream, options); });
 }
 
 DeviceResult<bool> Device::query_event(EventId event) noexcept {
@@ -217,6 +238,10 @@ DeviceResult<void> Device::wait_event(StreamId stream, EventId event) noexcept {
 
 DeviceResult<void> Device::synchronize_event(EventId event) noexcept {
   return perform<void>(Call::kSynchronizeEvent, 1, [&] { return do_synchronize_event(event); });
+}
+
+DeviceResult<double> Device::elapsed_ms(EventId begin, EventId end) noexcept {
+  return perform<double>(Call::kElapsed, 1, [&] { return do_elapsed_ms(begin, end); });
 }
 
 DeviceResult<void> Device::release_event(EventId event) noexcept {

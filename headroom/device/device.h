@@ -25,51 +25,21 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "headroom/device/call.h"
 #include "headroom/device/types.h"
 
 namespace headroom::device {
 
-// Every call that can be counted and made to fail.
-enum class Call : std::uint8_t {
-  kAllocateSegment,
-  kFreeSegment,
-  kReserveAddresses,
-  kReleaseAddresses,
-  kCreatePages,
-  kReleasePages,
-  kMapPages,
-  kUnmapPages,
-  kCreateStream,
-  kAdoptStream,
-  kReleaseStream,
-  kSynchronizeStream,
-  kIsCapturing,
-  kRecordEvent,
-  kQueryEvent,
-  kWaitEvent,
-  kSynchronizeEvent,
-  kReleaseEvent,
-  kCopyToDevice,
-  kCopyToHost,
-  kCopyWithin,
-  kCopyPeer,
-  kFill,
-  kEnqueueHost,
-  kAllocatePinned,
-  kFreePinned,
-  kMemoryInfo,
-  kProcesses,
-  kMeasure,
-};
-inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::kMeasure) + 1;
-
-[[nodiscard]] const char* to_string(Call call) noexcept;
-
 struct StreamOptions {
   int priority = 0;  // lower runs first, as in CUDA; a hint
+};
+
+struct EventOptions {
+  bool is_timed = false;  // elapsed_ms may ask for it; costs the stream a little
 };
 
 struct PageOptions {
@@ -83,11 +53,20 @@ struct HostTask {
   void* data = nullptr;
 };
 
+// What a layer above keeps with a device: a backend's library handles, say.
+class Attachment {
+ public:
+  Attachment() = default;
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+  virtual ~Attachment() = default;
+};
+
 class Device {
  public:
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  virtual ~Device() = default;
+  virtual ~Device();
 
   [[nodiscard]] const Properties& properties() const noexcept { return properties_; }
   [[nodiscard]] DeviceId id() const noexcept { return properties_.id; }
@@ -129,6 +108,9 @@ class Device {
   DeviceResult<StreamId> create_stream(StreamOptions options = {}) noexcept;
   // Takes a stream made by somebody else; the same native stream gives the same id.
   DeviceResult<StreamId> adopt_stream(NativeStream native) noexcept;
+  // What the backend itself calls the stream, for libraries that take one; adopting it gives the
+  // same id. Good until the stream is released.
+  DeviceResult<NativeStream> native_stream(StreamId stream) noexcept;
   // Returns at once; what is queued still runs. Blocks may go on naming the stream, and an event
   // recorded on it afterwards completes when that work has. Everything else answers kUnknownHandle.
   DeviceResult<void> release_stream(StreamId stream) noexcept;
@@ -137,13 +119,17 @@ class Device {
   // While this holds, events are not queried and nothing is unmapped.
   DeviceResult<bool> is_capturing(StreamId stream) noexcept;
 
-  // Completes when all that is queued on the stream now has run. Release it after use.
-  DeviceResult<EventId> record_event(StreamId stream) noexcept;
+  // Completes when all that is queued on the stream now has run. Release it after use. A timed one
+  // needs a stream that was not released.
+  DeviceResult<EventId> record_event(StreamId stream, EventOptions options = {}) noexcept;
   DeviceResult<bool> query_event(EventId event) noexcept;
   // What is queued on `stream` from now on waits for the event. The host waits only on the cpu
   // device's default stream, which runs inline.
   DeviceResult<void> wait_event(StreamId stream, EventId event) noexcept;
   DeviceResult<void> synchronize_event(EventId event) noexcept;
+  // Milliseconds from one timed event to the other, after waiting for both; below 0 where `end`
+  // came first. By the clock of now() on a meta device.
+  DeviceResult<double> elapsed_ms(EventId begin, EventId end) noexcept;
   DeviceResult<void> release_event(EventId event) noexcept;
 
   // --- Work in stream order -------------------------------------------------------------------
@@ -201,8 +187,18 @@ class Device {
   void block_allocated(DeviceAddress address, std::uint64_t size_bytes, StreamId stream) noexcept;
   void block_freed(DeviceAddress address, std::uint64_t size_bytes, StreamId stream) noexcept;
 
+  // At most one, which is destroyed while the device still works, before anything else of it goes.
+  // In the child of a fork it is left alone: what it holds is the parent's.
+  [[nodiscard]] Attachment* attachment() const noexcept {
+    return attachment_.load(std::memory_order_acquire);
+  }
+  // Keeps it. Only while there is none: who attaches sees to that.
+  Attachment& attach(std::unique_ptr<Attachment> attachment) noexcept;
+
  protected:
   explicit Device(Properties properties);
+  // First in the destructor of every backend.
+  void detach() noexcept;
 
   virtual DeviceResult<DeviceAddress> do_allocate_segment(std::uint64_t size_bytes) = 0;
   virtual DeviceResult<void> do_free_segment(DeviceAddress address) = 0;
@@ -217,13 +213,15 @@ class Device {
                                                      std::uint64_t size_bytes) = 0;
   virtual DeviceResult<StreamId> do_create_stream(StreamOptions options) = 0;
   virtual DeviceResult<StreamId> do_adopt_stream(NativeStream native) = 0;
+  virtual DeviceResult<NativeStream> do_native_stream(StreamId stream) = 0;
   virtual DeviceResult<void> do_release_stream(StreamId stream) = 0;
   virtual DeviceResult<void> do_synchronize_stream(StreamId stream) = 0;
   virtual DeviceResult<bool> do_is_capturing(StreamId stream) = 0;
-  virtual DeviceResult<EventId> do_record_event(StreamId stream) = 0;
+  virtual DeviceResult<EventId> do_record_event(StreamId stream, EventOptions options) = 0;
   virtual DeviceResult<bool> do_query_event(EventId event) = 0;
   virtual DeviceResult<void> do_wait_event(StreamId stream, EventId event) = 0;
   virtual DeviceResult<void> do_synchronize_event(EventId event) = 0;
+  virtual DeviceResult<double> do_elapsed_ms(EventId begin, EventId end) = 0;
   virtual DeviceResult<void> do_release_event(EventId event) = 0;
   virtual DeviceResult<void> do_copy_to_device(DeviceAddress to,
                                                const void* from,
@@ -268,6 +266,7 @@ class Device {
   bool tracks_blocks_ = false;
   std::uint64_t fork_generation_;
   std::array<std::atomic<std::uint64_t>, kCallCount> calls_{};
+  std::atomic<Attachment*> attachment_{nullptr};
 };
 
 }  // namespace headroom::device

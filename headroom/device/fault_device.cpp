@@ -64,7 +64,7 @@ FaultDevice::FaultDevice(Device& inner)
   set_tracks_blocks(inner.tracks_blocks());
 }
 
-FaultDevice::~FaultDevice() = default;
+FaultDevice::~FaultDevice() { detach(); }
 
 void FaultDevice::fail_at(Call call, std::uint64_t position, StatusCode code, std::uint64_t times) {
   state_->plan(call, position, code, times);
@@ -156,6 +156,10 @@ DeviceResult<StreamId> FaultDevice::do_adopt_stream(NativeStream native) {
   return pass<StreamId>(Call::kAdoptStream, [&] { return inner_.adopt_stream(native); });
 }
 
+DeviceResult<NativeStream> FaultDevice::do_native_stream(StreamId stream) {
+  return pass<NativeStream>(Call::kNativeStream, [&] { return inner_.native_stream(stream); });
+}
+
 DeviceResult<void> FaultDevice::do_release_stream(StreamId stream) {
   return pass<void>(Call::kReleaseStream, [&] { return inner_.release_stream(stream); });
 }
@@ -168,8 +172,8 @@ DeviceResult<bool> FaultDevice::do_is_capturing(StreamId stream) {
   return pass<bool>(Call::kIsCapturing, [&] { return inner_.is_capturing(stream); });
 }
 
-DeviceResult<EventId> FaultDevice::do_record_event(StreamId stream) {
-  return pass<EventId>(Call::kRecordEvent, [&] { return inner_.record_event(stream); });
+DeviceResult<EventId> FaultDevice::do_record_event(StreamId stream, EventOptions options) {
+  return pass<EventId>(Call::kRecordEvent, [&] { return inner_.record_event(stream, options); });
 }
 
 DeviceResult<bool> FaultDevice::do_query_event(EventId event) {
@@ -182,6 +186,10 @@ DeviceResult<void> FaultDevice::do_wait_event(StreamId stream, EventId event) {
 
 DeviceResult<void> FaultDevice::do_synchronize_event(EventId event) {
   return pass<void>(Call::kSynchronizeEvent, [&] { return inner_.synchronize_event(event); });
+}
+
+DeviceResult<double> FaultDevice::do_elapsed_ms(EventId begin, EventId end) {
+  return pass<double>(Call::kElapsed, [&] { return inner_.elapsed_ms(begin, end); });
 }
 
 DeviceResult<void> FaultDevice::do_release_event(EventId event) {

@@ -66,13 +66,15 @@ class FaultDevice final : public Device {
                                              std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
   DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
+  DeviceResult<NativeStream> do_native_stream(StreamId stream) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;
   DeviceResult<void> do_synchronize_stream(StreamId stream) override;
   DeviceResult<bool> do_is_capturing(StreamId stream) override;
-  DeviceResult<EventId> do_record_event(StreamId stream) override;
+  DeviceResult<EventId> do_record_event(StreamId stream, EventOptions options) override;
   DeviceResult<bool> do_query_event(EventId event) override;
   DeviceResult<void> do_wait_event(StreamId stream, EventId event) override;
   DeviceResult<void> do_synchronize_event(EventId event) override;
+  DeviceResult<double> do_elapsed_ms(EventId begin, EventId end) override;
   DeviceResult<void> do_release_event(EventId event) override;
   DeviceResult<void> do_copy_to_device(DeviceAddress to,
                                        const void* from,

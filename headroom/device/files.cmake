@@ -41,6 +41,7 @@ set(HEADROOM_DEVICE_SOURCES
   meta/meta_device.cpp
   meta/profiles.cpp)
 set(HEADROOM_DEVICE_HEADERS
+  call.h
   call_costs.h
   cpu/cpu_device.h
   cuda/cuda_device.h

@@ -23,8 +23,10 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/ternary.cpp
   cpu/thread_pool.cpp
   cpu/unary.cpp
+  cpu/workspace.cpp
   dtype.cpp
   generator.cpp
+  kernel_args.cpp
   kernels.cpp
   op.cpp
   ops/activation.cpp

@@ -123,6 +123,11 @@ enum class ElementOp : std::uint8_t {
   kLogitLossBackward,   // g, x, target
 };
 
+inline constexpr std::size_t kElementOps =
+    static_cast<std::size_t>(ElementOp::kLogitLossBackward) + 1;
+// "gelu_backward": what messages and profiles call a launch.
+[[nodiscard]] const char* to_string(ElementOp op) noexcept;
+
 struct Operand {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -224,7 +229,6 @@ struct MatmulArgs {
   MatrixOperand b{};
   void* out = nullptr;
   const void* bias = nullptr;  // n elements, one after another; null for none
-  float* workspace = nullptr;  // f16, bf16: m*k + k*n + m*n elements
 };
 
 // For each of `batch`: the matrix (n x n, Hermitian, its lower triangle read) becomes its Cholesky

@@ -39,11 +39,6 @@ struct Conv2dArgs {
   void* weight = nullptr;
   void* y = nullptr;
   const void* bias = nullptr;  // forward: groups * out elements, or null
-  // Rows of the output whose windows are laid out at a time; 0 where the windows are x itself, or
-  // planes are convolved one by one.
-  std::int64_t tile_rows = 0;
-  // In f32 (f64): the windows of a tile. f16, bf16: then the weight, an image of x, an image of y.
-  void* workspace = nullptr;
 };
 
 // Groups of one channel have no sums to make over channels.
@@ -52,9 +47,6 @@ struct Conv2dArgs {
 }
 [[nodiscard]] constexpr std::int64_t window_size(const Conv2dArgs& a) noexcept {
   return a.in * a.kernel[0] * a.kernel[1];
-}
-[[nodiscard]] constexpr std::int64_t tile_elements(const Conv2dArgs& a) noexcept {
-  return window_size(a) * a.tile_rows * a.out_size[1];
 }
 
 // --- Pooling ------------------------------------------------------------------------------------
@@ -157,10 +149,6 @@ struct DropoutArgs {
 
 // --- Attention ----------------------------------------------------------------------------------
 
-inline constexpr std::int64_t kAttentionQueries = 64;  // rows of a tile
-inline constexpr std::int64_t kAttentionKeys = 128;    // and columns
-inline constexpr std::int64_t kAttentionSlots = 32;    // tiles that may be worked on at a time
-
 // Rows of a head are in one piece each, `stride` elements apart.
 struct AttentionOperand {
   const void* data = nullptr;
@@ -202,23 +190,6 @@ struct AttentionArgs {
   void* q_grad = nullptr;
   void* k_grad = nullptr;
   void* v_grad = nullptr;
-  void* workspace = nullptr;  // in f32 (f64): slots of slot_elements each
-  std::int64_t slots = 0;
 };
-
-// What a slot holds, in elements. Forward: scores, the maximum and sum of each row. Backward: two
-// tiles of scores, and a number for each query. 16 bits: tiles of all operands and what is added
-// up.
-[[nodiscard]] constexpr std::int64_t slot_elements(const AttentionArgs& a) noexcept {
-  const bool is_wide = a.dtype == DType::kF32 || a.dtype == DType::kF64;
-  const std::int64_t tile = kAttentionQueries * kAttentionKeys;
-  const std::int64_t width = a.width + a.value_width;
-  if (!a.is_backward) {
-    return tile + 2 * kAttentionQueries +
-           (is_wide ? 0 : (kAttentionQueries + kAttentionKeys) * width);
-  }
-  return 2 * tile + a.queries +
-         (is_wide ? 0 : (kAttentionQueries + 2 * kAttentionKeys) * width + a.queries * a.width);
-}
 
 }  // namespace headroom::tensor

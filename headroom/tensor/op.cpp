@@ -84,7 +84,7 @@ void run_over(ElementOp op,
     return operand_of(in, shape);
   });
   join_dims(args);
-  launch(launch_on(*out.tensor), &Kernels::element, args);
+  launch(to_string(op), *out.tensor, &Kernels::element, args);
 }
 
 // The bytes from the first to past the last element.

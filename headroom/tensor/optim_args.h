@@ -9,9 +9,9 @@
 namespace headroom::tensor {
 
 // Elements of a piece, which one thread does at a time and of which norms keep a partial sum.
-inline constexpr std::int64_t kListPiece = 32768;
+inline constexpr std::int64_t kMultiTensorPiece = 32768;
 
-enum class ListOp : std::uint8_t {
+enum class MultiTensorOp : std::uint8_t {
   kSgd,
   kAdam,
   kScale,       // grad *= factor
@@ -20,7 +20,7 @@ enum class ListOp : std::uint8_t {
 };
 
 // A tensor of the list: dense, all of one type.
-struct ListEntry {
+struct MultiTensorEntry {
   DType dtype = DType::kF32;
   std::int64_t numel = 0;
   void* param = nullptr;
@@ -31,9 +31,9 @@ struct ListEntry {
 };
 
 // In PyTorch's words. f16 and bf16 compute in f32 and are rounded once.
-struct ListArgs {
-  ListOp op = ListOp::kScale;
-  std::vector<ListEntry> entries{};
+struct MultiTensorArgs {
+  MultiTensorOp op = MultiTensorOp::kScale;
+  std::vector<MultiTensorEntry> entries{};
   double lr = 0;
   double weight_decay = 0;
   double momentum = 0;  // SGD
@@ -48,8 +48,8 @@ struct ListArgs {
   double* partial = nullptr;
 };
 
-[[nodiscard]] constexpr std::int64_t list_pieces(std::int64_t numel) noexcept {
-  return (numel + kListPiece - 1) / kListPiece;
+[[nodiscard]] constexpr std::int64_t multi_tensor_pieces(std::int64_t numel) noexcept {
+  return (numel + kMultiTensorPiece - 1) / kMultiTensorPiece;
 }
 
 }  // namespace headroom::tensor

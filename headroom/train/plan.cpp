@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "headroom/base/error.h"
-#include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/out_of_memory.h"
 #include "headroom/train/internal/planned_run.h"
 
@@ -36,6 +35,7 @@ bool is_adam(const StepConfig& config) {
 // With nothing in the way: what a run takes by itself.
 PlanOptions unbounded(PlanOptions options) {
   options.limit_bytes.reset();
+  if (options.device != nullptr) options.profile = device::profile_of(*options.device);
   options.device = nullptr;
   return options;
 }
@@ -129,14 +129,13 @@ Plan bounded_plan(const StepConfig& config, const PlanOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<device::Device> make_plan_device(const device::Device* stands_for) {
-  device::BackendProfile profile = device::cpu_profile();
-  if (stands_for != nullptr && stands_for->id().kind == device::DeviceKind::kCpu) {
-    profile.granularity_bytes = stands_for->properties().granularity_bytes;
-    return device::MetaDevice::create(
-        {.capacity_bytes = stands_for->properties().total_bytes, .profile = profile});
+std::unique_ptr<device::Device> make_plan_device(const PlanOptions& options) {
+  if (options.device != nullptr) {
+    return device::MetaDevice::create({.capacity_bytes = options.device->properties().total_bytes,
+                                       .profile = device::profile_of(*options.device)});
   }
   constexpr std::uint64_t kPlanCapacity = 16_TiB;
+  device::BackendProfile profile = options.profile.value_or(device::cpu_profile());
   profile.max_reservation_bytes = 7 * kPlanCapacity;           // addresses cost nothing here,
   profile.max_mappings = device::cuda_profile().max_mappings;  // nor do mappings
   return device::MetaDevice::create({.capacity_bytes = kPlanCapacity, .profile = profile});

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "headroom/device/device.h"
+#include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/train/meter.h"
 #include "headroom/train/step.h"
@@ -31,6 +31,9 @@ struct PlanOptions {
   std::string settings{};  // of the allocator, by memory/allocator_choice.h; empty is the default
   // Where the run will be: a plan keeps to its capacity. Without one there is room for anything.
   const device::Device* device = nullptr;
+  // The backend to plan for where no device is given: its workspaces, its granularity. Without one,
+  // the processor.
+  std::optional<device::BackendProfile> profile{};
   bool has_formulas = true;
 };
 
@@ -105,10 +108,9 @@ struct CheckpointChoice {
 [[nodiscard]] CheckpointChoice mildest_checkpoint(const StepConfig& config,
                                                   const PlanOptions& options);
 
-// What plans run on: a device without memory. It has the capacity and the bounds of the device that
-// it stands for, or without one, room for any model.
-[[nodiscard]] std::unique_ptr<device::Device> make_plan_device(
-    const device::Device* stands_for = nullptr);
+// What plans run on: a device without memory. It has the capacity and the bounds of options.device,
+// or without one, room for any model and the answers of options.profile.
+[[nodiscard]] std::unique_ptr<device::Device> make_plan_device(const PlanOptions& options = {});
 
 // The allocator that settings name. Throws InvalidArgument.
 [[nodiscard]] memory::AllocatorChoice parse_settings(const std::string& settings);

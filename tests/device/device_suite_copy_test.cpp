@@ -313,6 +313,7 @@ int first_call_that_survives(Device& device,
   check(device.unmap_pages(range, device.properties().granularity_bytes));
   check(device.create_stream());
   check(device.adopt_stream(0));
+  check(device.native_stream(stream));
   check(device.release_stream(stream));
   check(device.synchronize_stream(stream));
   check(device.is_capturing(stream));
@@ -320,6 +321,7 @@ int first_call_that_survives(Device& device,
   check(device.query_event(event));
   check(device.wait_event(stream, event));
   check(device.synchronize_event(event));
+  check(device.elapsed_ms(event, event));
   check(device.release_event(event));
   check(device.copy_to_device(segment, &byte, 1, stream));
   check(device.copy_to_host(&byte, segment, 1, stream));

@@ -34,6 +34,8 @@ class DeviceStreams : public testing::DeviceFixture {
     const HostTask task{.run = [](void*) noexcept { FAIL() << "a refused task ran"; }};
     EXPECT_TRUE(refused(device.synchronize_stream(stream), kUnknownHandle));
     EXPECT_TRUE(refused(device.is_capturing(stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.native_stream(stream), kUnknownHandle));
+    EXPECT_TRUE(refused(device.record_event(stream, {.is_timed = true}), kUnknownHandle));
     EXPECT_TRUE(refused(device.wait_event(stream, event), kUnknownHandle));
     EXPECT_TRUE(refused(device.copy_to_device(segment, host.data(), 8, stream), kUnknownHandle));
     EXPECT_TRUE(refused(device.copy_to_host(host.data(), segment, 8, stream), kUnknownHandle));
@@ -71,6 +73,62 @@ TEST_P(DeviceStreams, TheDefaultStreamIsAlwaysThere) {
   EXPECT_FALSE(device.is_capturing(StreamId::kDefault).value());
   EXPECT_TRUE(refused(device.release_stream(StreamId::kDefault), kInvalidArgument));
   EXPECT_TRUE(worked(device.synchronize_stream(StreamId::kDefault)));
+}
+
+TEST_P(DeviceStreams, ANativeStreamAdoptedIsTheSameStream) {
+  Device& device = this->device();
+  const StreamId one = device.create_stream().value();
+  const StreamId two = device.create_stream().value();
+  const NativeStream native = device.native_stream(one).value();
+  EXPECT_NE(native, device.native_stream(two).value());
+  EXPECT_NE(native, device.native_stream(StreamId::kDefault).value());
+  for (const StreamId stream : {StreamId::kDefault, one, two}) {
+    EXPECT_EQ(device.adopt_stream(device.native_stream(stream).value()).value(), stream);
+  }
+  EXPECT_TRUE(worked(device.release_stream(one)));
+  EXPECT_TRUE(worked(device.release_stream(two)));
+}
+
+TEST_P(DeviceStreams, TimedEventsSayWhatTimePassedBetweenThem) {
+  Device& device = this->device();
+  const StreamId stream = device.create_stream().value();
+  for (const StreamId on : {StreamId::kDefault, stream}) {
+    const EventId begin = device.record_event(on, {.is_timed = true}).value();
+    std::atomic<bool> ran{false};
+    ASSERT_TRUE(worked(device.enqueue_host(on, set_flag(ran))));
+    const EventId end = device.record_event(on, {.is_timed = true}).value();
+    const double elapsed = device.elapsed_ms(begin, end).value();
+    EXPECT_TRUE(ran) << "it waits for both";
+    EXPECT_GE(elapsed, 0);
+    EXPECT_EQ(device.elapsed_ms(end, begin).value(), -elapsed);
+    EXPECT_EQ(device.elapsed_ms(end, end).value(), 0);
+    EXPECT_TRUE(device.query_event(end).value()) << "it is an event like any other";
+    const EventId plain = device.record_event(on).value();
+    EXPECT_TRUE(refused(device.elapsed_ms(begin, plain), kInvalidArgument));
+    EXPECT_TRUE(refused(device.elapsed_ms(plain, end), kInvalidArgument));
+    for (const EventId event : {begin, plain, end})
+      EXPECT_TRUE(worked(device.release_event(event)));
+    EXPECT_TRUE(refused(device.elapsed_ms(begin, end), kUnknownHandle));
+  }
+  EXPECT_TRUE(worked(device.release_stream(stream)));
+}
+
+TEST_P(DeviceStreams, AnAttachmentGoesBeforeTheDevice) {
+  struct Handles final : Attachment {
+    Handles(Device& of, bool& has_gone) : device(of), gone(has_gone) {}
+    ~Handles() override { gone = device.synchronize_stream(StreamId::kDefault).has_value(); }
+    Device& device;
+    bool& gone;
+  };
+  bool gone = false;
+  {
+    auto other = make();
+    EXPECT_EQ(other->attachment(), nullptr);
+    Attachment& kept = other->attach(std::make_unique<Handles>(*other, gone));
+    EXPECT_EQ(other->attachment(), &kept);
+    EXPECT_FALSE(gone);
+  }
+  EXPECT_TRUE(gone) << "destroyed, while the device still worked";
 }
 
 TEST_P(DeviceStreams, AdoptingGivesTheSameIdForTheSameStream) {

@@ -143,10 +143,12 @@ TEST_F(FaultDeviceTest, FailsEveryKindOfCall) {
   fails(Call::kReleaseStream, [&] { return device.release_stream(stream); });
   fails(Call::kSynchronizeStream, [&] { return device.synchronize_stream(stream); });
   fails(Call::kIsCapturing, [&] { return device.is_capturing(stream); });
+  fails(Call::kNativeStream, [&] { return device.native_stream(stream); });
   fails(Call::kRecordEvent, [&] { return device.record_event(stream); });
   fails(Call::kQueryEvent, [&] { return device.query_event(event); });
   fails(Call::kWaitEvent, [&] { return device.wait_event(stream, event); });
   fails(Call::kSynchronizeEvent, [&] { return device.synchronize_event(event); });
+  fails(Call::kElapsed, [&] { return device.elapsed_ms(event, event); });
   fails(Call::kReleaseEvent, [&] { return device.release_event(event); });
   fails(Call::kCopyToDevice, [&] { return device.copy_to_device(segment, &byte, 1, stream); });
   fails(Call::kCopyToHost, [&] { return device.copy_to_host(&byte, segment, 1, stream); });

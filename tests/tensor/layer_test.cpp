@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/tensor/cpu/thread_pool.h"
-#include "headroom/tensor/layer_args.h"
+#include "headroom/tensor/cpu/workspace.h"
 #include "headroom/tensor/tape.h"
 
 #include "tests/tensor/op_suite.h"
@@ -228,7 +228,7 @@ void expect_same_gradients(const Heads& in, const Tensor& ours, const Tensor& pl
 }
 
 TEST_F(Layers, AttentionOverManyTilesHasItsGradients) {
-  const std::int64_t tokens = 2 * tensor::kAttentionKeys + 17;
+  const std::int64_t tokens = 2 * tensor::cpu::kAttentionKeys + 17;
   const Heads in{leaf({2, tokens, 5}), leaf({2, tokens, 5}), leaf({2, tokens, 3})};
   const Tensor at = arange(tokens, {.device = world_.allocator()});
   const Tensor never = full({tokens, tokens},
@@ -255,8 +255,8 @@ TEST_F(Layers, AQueryWithNoKeyLeftGetsZeroAndNoGradient) {
 }
 
 TEST_F(Layers, AttentionPassesOverTilesThatAMaskLeavesEmpty) {
-  const std::int64_t keys = 3 * tensor::kAttentionKeys;
-  const std::int64_t skipped = tensor::kAttentionKeys + 1;
+  const std::int64_t keys = 3 * tensor::cpu::kAttentionKeys;
+  const std::int64_t skipped = tensor::cpu::kAttentionKeys + 1;
   const Heads in{leaf({1, 3, 4}, kF32), leaf({1, keys, 4}, kF32), leaf({1, keys, 4}, kF32)};
   const Tensor mask = ge(arange(keys, {.device = world_.allocator()}), skipped);
   // Scores in the hundreds, which would overflow without the largest taken off.

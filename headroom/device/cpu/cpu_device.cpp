@@ -136,6 +136,7 @@ CpuDevice::CpuDevice(Properties properties, std::unique_ptr<State> state)
 // After a fork the threads, the mappings and perhaps a lock are gone; at the end of the process
 // the threads are parked. Then nothing can be taken apart, and the state is kept for good.
 CpuDevice::~CpuDevice() {
+  detach();
   const bool is_parked = !is_forked() && internal::cpu_process().is_shutting_down.load() &&
                          state_->streams.has_threads();
   if (!is_forked() && !is_parked) return;
@@ -228,6 +229,10 @@ DeviceResult<StreamId> CpuDevice::do_adopt_stream(NativeStream native) {
   return state_->streams.adopt(native);
 }
 
+DeviceResult<NativeStream> CpuDevice::do_native_stream(StreamId stream) {
+  return state_->streams.native(stream);
+}
+
 DeviceResult<void> CpuDevice::do_release_stream(StreamId stream) {
   return state_->streams.release(stream);
 }
@@ -241,8 +246,8 @@ DeviceResult<bool> CpuDevice::do_is_capturing(StreamId stream) {
   return false;
 }
 
-DeviceResult<EventId> CpuDevice::do_record_event(StreamId stream) {
-  return state_->streams.record(stream);
+DeviceResult<EventId> CpuDevice::do_record_event(StreamId stream, EventOptions options) {
+  return options.is_timed ? state_->streams.record_timed(stream) : state_->streams.record(stream);
 }
 
 DeviceResult<bool> CpuDevice::do_query_event(EventId event) { return state_->streams.query(event); }
@@ -253,6 +258,10 @@ DeviceResult<void> CpuDevice::do_wait_event(StreamId stream, EventId event) {
 
 DeviceResult<void> CpuDevice::do_synchronize_event(EventId event) {
   return state_->streams.synchronize(event);
+}
+
+DeviceResult<double> CpuDevice::do_elapsed_ms(EventId begin, EventId end) {
+  return state_->streams.elapsed_ms(begin, end);
 }
 
 DeviceResult<void> CpuDevice::do_release_event(EventId event) {

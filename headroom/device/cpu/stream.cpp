@@ -1,4 +1,5 @@
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <pthread.h>
@@ -74,7 +75,13 @@ DeviceResult<void> run_task(const Task& task) {
                                                                                  block.size_bytes);
                                return {};
                              },
-                             [](const KeepTask&) -> Done { return {}; }},
+                             [](const KeepTask&) -> Done { return {}; },
+                             [](const TimeTask& mark) -> Done {
+                               const auto now = std::chrono::steady_clock::now().time_since_epoch();
+                               mark.time_ns->store(std::chrono::nanoseconds(now).count(),
+                                                   std::memory_order_release);
+                               return {};
+                             }},
                     task);
 }
 

@@ -1,3 +1,4 @@
+#include <array>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,11 @@ namespace {
 Unexpected<DeviceStatus> unknown_stream(StreamId stream) noexcept {
   return fail(
       StatusCode::kUnknownHandle, "not a stream of this device, or released", to_integer(stream));
+}
+
+// One that was made here is known outside by its address, as a driver's is.
+NativeStream address_of(const CpuStream& stream) noexcept {
+  return reinterpret_cast<NativeStream>(&stream);
 }
 
 }  // namespace
@@ -59,6 +65,12 @@ DeviceResult<StreamId> StreamTable::adopt(NativeStream native) {
   join_ended();
   const std::scoped_lock lock(mutex_);
   if (const auto known = adopted_.find(native); known != adopted_.end()) return known->second;
+  for (const auto& stream : threads_) {
+    const Entry& entry = entries_.find(stream->id())->second;
+    if (address_of(*stream) == native && entry.native == 0 && !entry.is_released) {
+      return stream->id();
+    }
+  }
   const auto place = adopted_.emplace(native, StreamId::kDefault).first;
   auto made = create(native);
   if (made) {
@@ -118,6 +130,14 @@ DeviceResult<void> StreamTable::synchronize(StreamId stream) {
   return (*found)->wait_until_passed(*position);
 }
 
+DeviceResult<NativeStream> StreamTable::native(StreamId stream) const {
+  if (stream == StreamId::kDefault) return NativeStream{0};
+  const std::scoped_lock lock(mutex_);
+  const auto entry = entries_.find(stream);
+  if (entry == entries_.end() || entry->second.is_released) return unknown_stream(stream);
+  return entry->second.native != 0 ? entry->second.native : address_of(*entry->second.stream);
+}
+
 DeviceResult<EventId> StreamTable::record(StreamId stream) {
   const std::scoped_lock lock(mutex_);
   Event event;
@@ -136,6 +156,32 @@ DeviceResult<EventId> StreamTable::record(StreamId stream) {
   const auto id = static_cast<EventId>(next_id());
   events_.emplace(id, std::move(event));
   return id;
+}
+
+DeviceResult<EventId> StreamTable::record_timed(StreamId stream) {
+  auto time = std::make_shared<std::atomic<std::int64_t>>(0);
+  if (auto queued = submit(stream, TimeTask{time}); !queued) return Unexpected(queued.error());
+  const auto event = record(stream);
+  if (!event) return event;
+  const std::scoped_lock lock(mutex_);
+  events_.at(*event).time_ns = std::move(time);
+  return event;
+}
+
+DeviceResult<double> StreamTable::elapsed_ms(EventId begin, EventId end) {
+  std::array<std::int64_t, 2> times{};
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const auto found = find(i == 0 ? begin : end);
+    if (!found) return Unexpected(found.error());
+    if (found->time_ns == nullptr) return not_timed();
+    if (!found->has_passed()) {
+      if (auto passed = found->stream->wait_until_passed(found->position); !passed) {
+        return Unexpected(passed.error());
+      }
+    }
+    times[i] = found->time_ns->load(std::memory_order_acquire);
+  }
+  return static_cast<double>(times[1] - times[0]) / 1e6;
 }
 
 DeviceResult<StreamTable::Event> StreamTable::find(EventId event) const {

@@ -25,7 +25,7 @@ using internal::CudaScope;
 using internal::fail;
 
 struct CudaDevice::State {
-  State(const CudaDriver& the_driver, const internal::CudaDescription& card)
+  State(const CudaDriver& the_driver, const internal::CudaDescription& card, bool owns_default)
       : driver(the_driver),
         pci_bus_id(card.pci_bus_id),
         context(driver, card.properties.id.index, card.device, card.pci_bus_id),
@@ -35,7 +35,7 @@ struct CudaDevice::State {
                 .max_reservation_bytes = card.properties.max_reservation_bytes,
                 .max_mappings = kMaxMappings},
                card.can_be_read_by_network),
-        streams(context) {}
+        streams(context, owns_default) {}
 
   void take_apart() noexcept;
 
@@ -69,6 +69,7 @@ CudaDevice::CudaDevice(Properties properties, std::unique_ptr<State> state)
 // In the child of a fork the driver does not work and a lock may be held for ever: the state is
 // kept for good, where a leak checker finds it.
 CudaDevice::~CudaDevice() {
+  detach();
   if (!is_forked()) {
     state_->take_apart();
     return;
@@ -103,7 +104,7 @@ Result<std::unique_ptr<CudaDevice>, std::string> CudaDevice::create(CudaOptions 
     }
     card->properties.total_bytes = *options.capacity_bytes;
   }
-  auto state = std::make_unique<State>(**driver, *card);
+  auto state = std::make_unique<State>(**driver, *card, options.owns_default_stream);
   state->share_bytes = options.capacity_bytes;
   return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(card->properties), std::move(state)));
 }
@@ -178,6 +179,10 @@ DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream native) {
   return state_->streams.adopt(native);
 }
 
+DeviceResult<NativeStream> CudaDevice::do_native_stream(StreamId stream) {
+  return state_->streams.native(stream);
+}
+
 DeviceResult<void> CudaDevice::do_release_stream(StreamId stream) {
   return state_->streams.release(stream);
 }
@@ -190,8 +195,8 @@ DeviceResult<bool> CudaDevice::do_is_capturing(StreamId stream) {
   return state_->streams.is_capturing(stream);
 }
 
-DeviceResult<EventId> CudaDevice::do_record_event(StreamId stream) {
-  return state_->streams.record(stream);
+DeviceResult<EventId> CudaDevice::do_record_event(StreamId stream, EventOptions options) {
+  return state_->streams.record(stream, options);
 }
 
 DeviceResult<bool> CudaDevice::do_query_event(EventId event) {
@@ -204,6 +209,10 @@ DeviceResult<void> CudaDevice::do_wait_event(StreamId stream, EventId event) {
 
 DeviceResult<void> CudaDevice::do_synchronize_event(EventId event) {
   return state_->streams.synchronize(event);
+}
+
+DeviceResult<double> CudaDevice::do_elapsed_ms(EventId begin, EventId end) {
+  return state_->streams.elapsed_ms(begin, end);
 }
 
 DeviceResult<void> CudaDevice::do_release_event(EventId event) {

@@ -36,6 +36,9 @@ struct CudaOptions {
   // What this device may take of the card, which is then all it knows of: memory_info speaks of
   // these bytes. Nothing: the whole card, shared with whoever else is on it.
   std::optional<std::uint64_t> capacity_bytes{};
+  // The default stream is a stream of this device's own, which can be captured into a graph, rather
+  // than the legacy default stream of CUDA, which cannot and which other streams wait for.
+  bool owns_default_stream = false;
 };
 
 class CudaDevice final : public Device {
@@ -78,13 +81,15 @@ class CudaDevice final : public Device {
                                              std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
   DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
+  DeviceResult<NativeStream> do_native_stream(StreamId stream) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;
   DeviceResult<void> do_synchronize_stream(StreamId stream) override;
   DeviceResult<bool> do_is_capturing(StreamId stream) override;
-  DeviceResult<EventId> do_record_event(StreamId stream) override;
+  DeviceResult<EventId> do_record_event(StreamId stream, EventOptions options) override;
   DeviceResult<bool> do_query_event(EventId event) override;
   DeviceResult<void> do_wait_event(StreamId stream, EventId event) override;
   DeviceResult<void> do_synchronize_event(EventId event) override;
+  DeviceResult<double> do_elapsed_ms(EventId begin, EventId end) override;
   DeviceResult<void> do_release_event(EventId event) override;
   DeviceResult<void> do_copy_to_device(DeviceAddress to,
                                        const void* from,

@@ -21,7 +21,7 @@ struct CudaDevice::State {};
 
 CudaDevice::CudaDevice(Properties properties, std::unique_ptr<State> state)
     : Device(std::move(properties)), state_(std::move(state)) {}
-CudaDevice::~CudaDevice() = default;
+CudaDevice::~CudaDevice() { detach(); }
 
 Result<std::unique_ptr<CudaDevice>, std::string> CudaDevice::create(CudaOptions /*options*/) {
   return Unexpected(std::string(kWhy));
@@ -49,13 +49,15 @@ DeviceResult<std::uint64_t> CudaDevice::do_unmap_pages(DeviceAddress, std::uint6
 }
 DeviceResult<StreamId> CudaDevice::do_create_stream(StreamOptions) { return none(); }
 DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream) { return none(); }
+DeviceResult<NativeStream> CudaDevice::do_native_stream(StreamId) { return none(); }
 DeviceResult<void> CudaDevice::do_release_stream(StreamId) { return none(); }
 DeviceResult<void> CudaDevice::do_synchronize_stream(StreamId) { return none(); }
 DeviceResult<bool> CudaDevice::do_is_capturing(StreamId) { return none(); }
-DeviceResult<EventId> CudaDevice::do_record_event(StreamId) { return none(); }
+DeviceResult<EventId> CudaDevice::do_record_event(StreamId, EventOptions) { return none(); }
 DeviceResult<bool> CudaDevice::do_query_event(EventId) { return none(); }
 DeviceResult<void> CudaDevice::do_wait_event(StreamId, EventId) { return none(); }
 DeviceResult<void> CudaDevice::do_synchronize_event(EventId) { return none(); }
+DeviceResult<double> CudaDevice::do_elapsed_ms(EventId, EventId) { return none(); }
 DeviceResult<void> CudaDevice::do_release_event(EventId) { return none(); }
 DeviceResult<void> CudaDevice::do_copy_to_device(DeviceAddress,
                                                  const void*,

@@ -1,5 +1,6 @@
 #include "headroom/device/cuda/internal/streams.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -31,8 +32,7 @@ DeviceResult<std::shared_ptr<CudaEventPool::Event>> CudaEventPool::take() {
     }
   }
   if (native == nullptr) {
-    if (auto made = context_.call(
-            context_.driver().cuEventCreate, &native, unsigned{CU_EVENT_DISABLE_TIMING});
+    if (auto made = context_.call(context_.driver().cuEventCreate, &native, unsigned{flags_});
         !made) {
       return Unexpected(made.error());
     }
@@ -66,11 +66,52 @@ CudaStreams::Stream::~Stream() {
   if (scope) (void)context.driver().cuStreamDestroy(native);
 }
 
-CudaStreams::CudaStreams(CudaContext& context) : context_(context), pool_(context) {
+CudaStreams::CudaStreams(CudaContext& context, bool owns_default)
+    : context_(context),
+      owns_default_(owns_default),
+      pool_(context, CU_EVENT_DISABLE_TIMING),
+      timed_pool_(context, CU_EVENT_DEFAULT) {
+  if (owns_default_) return;  // made when it is first used: it needs the context
   entries_[StreamId::kDefault].stream = std::make_shared<Stream>(context_, CU_STREAM_LEGACY, false);
 }
 
-DeviceResult<std::shared_ptr<CudaStreams::Stream>> CudaStreams::find_live(StreamId stream) const {
+// Requires a scope. Not blocking: it does not wait for the legacy default stream, nor that for it.
+// The driver moves a priority that it does not have to the nearest.
+DeviceResult<std::shared_ptr<CudaStreams::Stream>> CudaStreams::make_stream(int priority) {
+  CUstream native = nullptr;
+  if (auto made = context_.call(context_.driver().cuStreamCreateWithPriority,
+                                &native,
+                                unsigned{CU_STREAM_NON_BLOCKING},
+                                priority);
+      !made) {
+    return Unexpected(made.error());
+  }
+  try {
+    return std::make_shared<Stream>(context_, native, true);
+  } catch (...) {
+    (void)context_.call(context_.driver().cuStreamDestroy, native);
+    throw;
+  }
+}
+
+DeviceResult<void> CudaStreams::make_default() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (entries_[StreamId::kDefault].stream != nullptr) return {};
+  }
+  const CudaScope scope(context_, CaptureMode::kRelaxed);
+  if (!scope) return scope.error();
+  auto made = make_stream(0);
+  if (!made) return Unexpected(made.error());
+  const std::scoped_lock lock(mutex_);
+  if (auto& own = entries_[StreamId::kDefault].stream; own == nullptr) own = *std::move(made);
+  return {};
+}
+
+DeviceResult<std::shared_ptr<CudaStreams::Stream>> CudaStreams::find_live(StreamId stream) {
+  if (owns_default_ && stream == StreamId::kDefault) {
+    if (auto made = make_default(); !made) return Unexpected(made.error());
+  }
   const std::scoped_lock lock(mutex_);
   const auto it = entries_.find(stream);
   if (it == entries_.end() || it->second.stream == nullptr) {
@@ -107,29 +148,19 @@ DeviceResult<StreamId> CudaStreams::create(StreamOptions options) {
   const CudaScope scope(context_, CaptureMode::kRelaxed);
   if (!scope) return scope.error();
   forget_drained();
-  CUstream native = nullptr;
-  // Not blocking: it does not wait for the default stream, nor the default stream for it. The
-  // driver moves a priority that it does not have to the nearest.
-  if (auto made = context_.call(context_.driver().cuStreamCreateWithPriority,
-                                &native,
-                                unsigned{CU_STREAM_NON_BLOCKING},
-                                options.priority);
-      !made) {
-    return Unexpected(made.error());
-  }
-  std::shared_ptr<Stream> stream;
-  try {
-    stream = std::make_shared<Stream>(context_, native, true);
-  } catch (...) {
-    (void)context_.call(context_.driver().cuStreamDestroy, native);
-    throw;
-  }
-  return add(std::move(stream));
+  auto made = make_stream(options.priority);
+  if (!made) return Unexpected(made.error());
+  return add(*std::move(made));
 }
 
 DeviceResult<StreamId> CudaStreams::adopt(NativeStream native) {
-  // Both are the legacy default stream.
-  if (native == 0 || to_stream(native) == CU_STREAM_LEGACY) return StreamId::kDefault;
+  if (owns_default_) {
+    const auto own = find_live(StreamId::kDefault);
+    if (!own) return Unexpected(own.error());
+    if (native == 0 || to_stream(native) == (*own)->native) return StreamId::kDefault;
+  } else if (native == 0 || to_stream(native) == CU_STREAM_LEGACY) {
+    return StreamId::kDefault;  // both are the legacy default stream
+  }
   const auto ours = context_.get();
   if (!ours) return Unexpected(ours.error());
   const CudaScope scope(context_);
@@ -144,6 +175,12 @@ DeviceResult<StreamId> CudaStreams::adopt(NativeStream native) {
         StatusCode::kInvalidArgument, "the stream is not of this device's primary context", native);
   }
   return add(std::make_shared<Stream>(context_, to_stream(native), false));
+}
+
+DeviceResult<NativeStream> CudaStreams::native(StreamId stream) {
+  const auto live = find_live(stream);
+  if (!live) return Unexpected(live.error());
+  return reinterpret_cast<NativeStream>((*live)->native);
 }
 
 DeviceResult<void> CudaStreams::release(StreamId stream) {
@@ -210,8 +247,9 @@ DeviceResult<bool> CudaStreams::is_capturing(const Stream& stream) {
 // --- Events ------------------------------------------------------------------------------------
 
 // Requires a scope.
-DeviceResult<std::shared_ptr<CudaStreams::Event>> CudaStreams::record_on(const Stream& stream) {
-  auto event = pool_.take();
+DeviceResult<std::shared_ptr<CudaStreams::Event>> CudaStreams::record_on(const Stream& stream,
+                                                                         bool is_timed) {
+  auto event = (is_timed ? timed_pool_ : pool_).take();
   if (!event) return event;
   if (auto recorded =
           context_.call(context_.driver().cuEventRecord, (*event)->native(), stream.native);
@@ -255,7 +293,10 @@ void CudaStreams::forget_drained() {
   }
 }
 
-DeviceResult<EventId> CudaStreams::record(StreamId stream) {
+DeviceResult<EventId> CudaStreams::record(StreamId stream, EventOptions options) {
+  if (owns_default_ && stream == StreamId::kDefault) {
+    if (auto made = make_default(); !made) return Unexpected(made.error());
+  }
   std::shared_ptr<Stream> live;
   std::shared_ptr<Event> event;
   {
@@ -267,10 +308,15 @@ DeviceResult<EventId> CudaStreams::record(StreamId stream) {
     live = it->second.stream;
     event = it->second.last;
   }
+  if (live == nullptr && options.is_timed) {
+    return fail(StatusCode::kUnknownHandle,
+                "a timed event needs a stream that was not released",
+                to_integer(stream));
+  }
   if (live != nullptr) {
     const CudaScope scope(context_);
     if (!scope) return scope.error();
-    auto recorded = record_on(*live);
+    auto recorded = record_on(*live, options.is_timed);
     if (!recorded) return Unexpected(recorded.error());
     event = *std::move(recorded);
   }
@@ -314,6 +360,31 @@ DeviceResult<void> CudaStreams::synchronize(EventId event) {
   const CudaScope scope(context_, CaptureMode::kRelaxed);
   if (!scope) return scope.error();
   return context_.call(context_.driver().cuEventSynchronize, (*found)->native());
+}
+
+DeviceResult<double> CudaStreams::elapsed_ms(EventId begin, EventId end) {
+  std::array<std::shared_ptr<Event>, 2> events{};
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    auto found = find(i == 0 ? begin : end);
+    if (!found) return Unexpected(found.error());
+    if (*found == nullptr || !(*found)->is_timed()) return not_timed();
+    events[i] = *std::move(found);
+  }
+  const CudaScope scope(context_, CaptureMode::kRelaxed);
+  if (!scope) return scope.error();
+  const CudaDriver& driver = context_.driver();
+  for (const auto& event : events) {
+    if (auto done = context_.call(driver.cuEventSynchronize, event->native()); !done) {
+      return Unexpected(done.error());
+    }
+  }
+  float milliseconds = 0;
+  if (auto asked = context_.call(
+          driver.cuEventElapsedTime, &milliseconds, events[0]->native(), events[1]->native());
+      !asked) {
+    return Unexpected(asked.error());
+  }
+  return static_cast<double>(milliseconds);
 }
 
 DeviceResult<void> CudaStreams::release(EventId event) {
@@ -403,6 +474,7 @@ void CudaStreams::clear() noexcept {
     entries_.clear();
   }
   pool_.clear();
+  timed_pool_.clear();
 }
 
 }  // namespace headroom::device::internal

@@ -44,7 +44,11 @@ struct PoisonTask {
 struct KeepTask {
   std::shared_ptr<void> kept;
 };
-using Task = std::variant<CopyTask, FillTask, HostTask, WaitTask, PoisonTask, KeepTask>;
+// Writes down when the stream gets here.
+struct TimeTask {
+  std::shared_ptr<std::atomic<std::int64_t>> time_ns;
+};
+using Task = std::variant<CopyTask, FillTask, HostTask, WaitTask, PoisonTask, KeepTask, TimeTask>;
 
 // Runs it on the calling thread; only a wait can fail.
 [[nodiscard]] DeviceResult<void> run_task(const Task& task);

@@ -29,7 +29,11 @@ class StreamTable {
   [[nodiscard]] DeviceResult<void> check_is_live(StreamId stream) const;
   [[nodiscard]] DeviceResult<void> synchronize(StreamId stream);
 
+  [[nodiscard]] DeviceResult<NativeStream> native(StreamId stream) const;
+
   [[nodiscard]] DeviceResult<EventId> record(StreamId stream);
+  [[nodiscard]] DeviceResult<EventId> record_timed(StreamId stream);
+  [[nodiscard]] DeviceResult<double> elapsed_ms(EventId begin, EventId end);
   [[nodiscard]] DeviceResult<bool> query(EventId event);
   [[nodiscard]] DeviceResult<void> make_wait(StreamId stream, EventId event);
   [[nodiscard]] DeviceResult<void> synchronize(EventId event);
@@ -52,6 +56,7 @@ class StreamTable {
   struct Event {
     std::shared_ptr<CpuStream> stream;
     std::uint64_t position = 0;
+    std::shared_ptr<std::atomic<std::int64_t>> time_ns{};  // of a timed one
 
     [[nodiscard]] bool has_passed() const noexcept {
       return stream == nullptr || stream->has_passed(position);

@@ -14,4 +14,8 @@ namespace headroom::device::internal {
       .code = code, .detail = detail, .found = found, .bound = bound, .native_code = native_code});
 }
 
+[[nodiscard]] constexpr Unexpected<DeviceStatus> not_timed() noexcept {
+  return fail(StatusCode::kInvalidArgument, "an event was recorded without a time");
+}
+
 }  // namespace headroom::device::internal

@@ -44,6 +44,8 @@ struct StreamRecord {
 struct EventRecord {
   StreamId stream = StreamId::kDefault;
   std::uint64_t position = 0;  // the n-th event of its stream, from 1 on
+  // By now(), where it is timed: nothing here takes time, so it is when it was recorded.
+  std::optional<std::chrono::nanoseconds> time{};
 };
 
 struct PinnedDeleter {
@@ -75,7 +77,8 @@ Properties make_properties(const MetaOptions& options) {
       .total_bytes = options.capacity_bytes,
       .granularity_bytes = options.profile.granularity_bytes,
       .max_reservation_bytes = options.profile.max_reservation_bytes,
-      .architecture = "none",
+      .multiprocessors = options.profile.multiprocessors,
+      .architecture = options.profile.architecture,
       .has_virtual_memory = options.profile.has_virtual_memory,
       .stands_for = options.profile.stands_for,
       .hierarchy = {
@@ -216,7 +219,7 @@ std::unique_ptr<MetaDevice> MetaDevice::create(const MetaOptions& options) {
 MetaDevice::MetaDevice(Properties properties, std::unique_ptr<State> state)
     : Device(std::move(properties)), state_(std::move(state)) {}
 
-MetaDevice::~MetaDevice() = default;
+MetaDevice::~MetaDevice() { detach(); }
 
 const BackendProfile& MetaDevice::profile() const noexcept { return state_->options.profile; }
 
@@ -395,6 +398,12 @@ DeviceResult<StreamId> MetaDevice::do_adopt_stream(NativeStream native) {
   return stream;
 }
 
+DeviceResult<NativeStream> MetaDevice::do_native_stream(StreamId stream) {
+  const std::lock_guard lock(state_->mutex);
+  if (const auto live = state_->live_stream(stream); !live) return Unexpected(live.error());
+  return to_integer(stream);
+}
+
 DeviceResult<void> MetaDevice::do_release_stream(StreamId stream) {
   const std::lock_guard lock(state_->mutex);
   const auto live = state_->live_stream(stream);
@@ -416,15 +425,23 @@ DeviceResult<bool> MetaDevice::do_is_capturing(StreamId stream) {
   return false;
 }
 
-DeviceResult<EventId> MetaDevice::do_record_event(StreamId stream) {
+DeviceResult<EventId> MetaDevice::do_record_event(StreamId stream, EventOptions options) {
+  const std::chrono::nanoseconds time = now();
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   const auto it = s.streams.find(stream);  // a released one will do
   if (it == s.streams.end()) {
     return fail(StatusCode::kUnknownHandle, "not a stream of this device", to_integer(stream));
   }
+  if (options.is_timed && it->second.is_released) {
+    return fail(StatusCode::kUnknownHandle,
+                "a timed event needs a stream that was not released",
+                to_integer(stream));
+  }
   const auto event = static_cast<EventId>(internal::next_id());
-  s.events.emplace(event, EventRecord{.stream = stream, .position = it->second.recorded + 1});
+  EventRecord record{.stream = stream, .position = it->second.recorded + 1};
+  if (options.is_timed) record.time = time;
+  s.events.emplace(event, record);
   ++it->second.recorded;
   if (s.options.events == EventCompletion::kAtOnce) it->second.completed = it->second.recorded;
   return event;
@@ -447,6 +464,19 @@ DeviceResult<void> MetaDevice::do_wait_event(StreamId stream, EventId event) {
 DeviceResult<void> MetaDevice::do_synchronize_event(EventId event) {
   const std::lock_guard lock(state_->mutex);
   return state_->complete_up_to(event);
+}
+
+DeviceResult<double> MetaDevice::do_elapsed_ms(EventId begin, EventId end) {
+  const std::lock_guard lock(state_->mutex);
+  const auto first = state_->event(begin);
+  if (!first) return Unexpected(first.error());
+  const auto last = state_->event(end);
+  if (!last) return Unexpected(last.error());
+  if (!first->time || !last->time) return internal::not_timed();
+  for (const EventId event : {begin, end}) {
+    if (auto passed = state_->complete_up_to(event); !passed) return Unexpected(passed.error());
+  }
+  return std::chrono::duration<double, std::milli>(*last->time - *first->time).count();
 }
 
 DeviceResult<void> MetaDevice::do_release_event(EventId event) {

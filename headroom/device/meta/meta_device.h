@@ -34,10 +34,15 @@ struct BackendProfile {
   std::uint64_t max_reservation_bytes = 32_TiB;  // see CudaDevice
   std::uint64_t max_mappings = std::uint64_t{1} << 32U;
   bool has_virtual_memory = true;
+  // What kernels may choose their workspaces by.
+  int multiprocessors = 0;
+  std::string architecture = "none";
 };
 
-[[nodiscard]] BackendProfile cuda_profile() noexcept;
-[[nodiscard]] BackendProfile cpu_profile() noexcept;
+[[nodiscard]] BackendProfile cuda_profile();
+[[nodiscard]] BackendProfile cpu_profile();
+// That of a device which is there: a meta device with it answers as that one does.
+[[nodiscard]] BackendProfile profile_of(const Device& device);
 
 enum class EventCompletion : std::uint8_t {
   kAtOnce,  // an event is complete when it is recorded
@@ -155,13 +160,15 @@ class MetaDevice final : public Device {
                                              std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
   DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
+  DeviceResult<NativeStream> do_native_stream(StreamId stream) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;
   DeviceResult<void> do_synchronize_stream(StreamId stream) override;
   DeviceResult<bool> do_is_capturing(StreamId stream) override;
-  DeviceResult<EventId> do_record_event(StreamId stream) override;
+  DeviceResult<EventId> do_record_event(StreamId stream, EventOptions options) override;
   DeviceResult<bool> do_query_event(EventId event) override;
   DeviceResult<void> do_wait_event(StreamId stream, EventId event) override;
   DeviceResult<void> do_synchronize_event(EventId event) override;
+  DeviceResult<double> do_elapsed_ms(EventId begin, EventId end) override;
   DeviceResult<void> do_release_event(EventId event) override;
   DeviceResult<void> do_copy_to_device(DeviceAddress to,
                                        const void* from,

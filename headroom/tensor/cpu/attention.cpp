@@ -12,6 +12,7 @@
 #include "headroom/tensor/cpu/exponential.h"
 #include "headroom/tensor/cpu/sums.h"
 #include "headroom/tensor/cpu/wide.h"
+#include "headroom/tensor/cpu/workspace.h"
 #include "headroom/tensor/internal/gemm.h"
 
 namespace headroom::tensor::cpu {
@@ -412,13 +413,13 @@ void attend_head_back(const AttentionArgs& a, std::int64_t head, C* room) {
 
 // Pieces of work are taken by whoever is free; each slot has room of its own.
 template <class C>
-void attention_as(const AttentionArgs& a) {
+void attention_as(const AttentionArgs& a, const Launch& launch) {
   const GemmWithoutThreads own_threads;
   const std::int64_t tiles = (a.queries + kAttentionQueries - 1) / kAttentionQueries;
-  const std::int64_t pieces = a.heads * (a.is_backward ? 1 : tiles);
+  const std::int64_t pieces = attention_pieces(a);
   std::atomic<std::int64_t> next{0};
-  parallel_for(a.slots, 1, [&](std::int64_t begin, std::int64_t) {
-    C* room = static_cast<C*>(a.workspace) + begin * slot_elements(a);
+  parallel_for(attention_slots(a), 1, [&](std::int64_t begin, std::int64_t) {
+    C* room = static_cast<C*>(launch.workspace.data) + begin * attention_slot_elements(a);
     for (std::int64_t piece = next++; piece < pieces; piece = next++) {
       if (a.is_backward) {
         attend_head_back<C>(a, piece, room);
@@ -432,8 +433,9 @@ void attention_as(const AttentionArgs& a) {
 
 }  // namespace
 
-void attention(const AttentionArgs& args, Launch) {
-  args.dtype == DType::kF64 ? attention_as<double>(args) : attention_as<float>(args);
+void attention(const AttentionArgs& args, const Launch& launch) {
+  args.dtype == DType::kF64 ? attention_as<double>(args, launch)
+                            : attention_as<float>(args, launch);
 }
 
 }  // namespace headroom::tensor::cpu

@@ -113,12 +113,12 @@ void widen(const MatrixOperand& x,
   });
 }
 
-void multiply_16(const MatmulArgs& args) {
+void multiply_16(const MatmulArgs& args, const Launch& launch) {
   const GemmWithoutThreads own_threads;
   Gemm shape = shape_of(args);
   shape.lda = static_cast<int>(std::max<std::int64_t>(args.a.is_transposed ? args.m : args.k, 1));
   shape.ldb = static_cast<int>(std::max<std::int64_t>(args.b.is_transposed ? args.k : args.n, 1));
-  float* wide_a = args.workspace;
+  auto* wide_a = static_cast<float*>(launch.workspace.data);
   float* wide_b = wide_a + args.m * args.k;
   float* wide_c = wide_b + args.k * args.n;
   for (std::int64_t i = 0; i < batch_size(args); ++i) {
@@ -198,7 +198,7 @@ void multiply_integers(const MatmulArgs& args) {
 
 }  // namespace
 
-void matmul(const MatmulArgs& args, Launch) {
+void matmul(const MatmulArgs& args, const Launch& launch) {
   switch (args.dtype) {
     case DType::kF32:
       return multiply<float>(args);
@@ -208,7 +208,7 @@ void matmul(const MatmulArgs& args, Launch) {
       return multiply<Complex64>(args);
     case DType::kF16:
     case DType::kBF16:
-      return multiply_16(args);
+      return multiply_16(args, launch);
     default:
       return multiply_integers(args);
   }

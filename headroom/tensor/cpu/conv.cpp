@@ -7,6 +7,7 @@
 #include "headroom/tensor/cpu/blocks.h"
 #include "headroom/tensor/cpu/cpu_kernels.h"
 #include "headroom/tensor/cpu/sums.h"
+#include "headroom/tensor/cpu/workspace.h"
 #include "headroom/tensor/internal/gemm.h"
 #include "headroom/tensor/internal/sizes.h"
 
@@ -48,11 +49,11 @@ class Images {
 
 template <class C>
 struct ConvArrays {
-  explicit ConvArrays(const Conv2dArgs& a)
-      : columns(static_cast<C*>(a.workspace)),
-        weight(a.weight, a.dtype, weight_size(a), columns + tile_elements(a)),
-        x(a.x, a.dtype, x_size(a), columns + tile_elements(a) + weight_size(a)),
-        y(a.y, a.dtype, y_size(a), columns + tile_elements(a) + weight_size(a) + x_size(a)) {}
+  ConvArrays(const Conv2dArgs& a, const Workspace& workspace)
+      : columns(static_cast<C*>(workspace.data)),
+        weight(a.weight, a.dtype, weight_size(a), columns + conv_tile_elements(a)),
+        x(a.x, a.dtype, x_size(a), columns + conv_tile_elements(a) + weight_size(a)),
+        y(a.y, a.dtype, y_size(a), columns + conv_tile_elements(a) + weight_size(a) + x_size(a)) {}
 
   static std::int64_t weight_size(const Conv2dArgs& a) { return a.groups * a.out * window_size(a); }
   static std::int64_t x_size(const Conv2dArgs& a) { return a.groups * a.in * area(a.in_size); }
@@ -218,13 +219,14 @@ void multiply_tile(const Conv2dArgs& a,
 
 template <class C>
 void convolve_group(const Conv2dArgs& a, const GroupPart<C>& part, C* columns) {
-  if (a.tile_rows == 0) {
+  const std::int64_t rows = conv_tile_rows(a);
+  if (rows == 0) {
     multiply_tile(a, part, {0, a.out_size[0]}, part.x);
     return;
   }
   if (a.pass == ConvPass::kInput) std::fill_n(part.x, a.in * area(a.in_size), C{0});
-  for (std::int64_t row = 0; row < a.out_size[0]; row += a.tile_rows) {
-    const TileRows tile{row, std::min(row + a.tile_rows, a.out_size[0])};
+  for (std::int64_t row = 0; row < a.out_size[0]; row += rows) {
+    const TileRows tile{row, std::min(row + rows, a.out_size[0])};
     if (a.pass != ConvPass::kInput) lay_out(a, part.x, tile, columns);
     multiply_tile(a, part, tile, columns);
     if (a.pass == ConvPass::kInput) add_back(a, columns, tile, part.x);
@@ -333,9 +335,9 @@ void convolve_image(const Conv2dArgs& a, const GroupPart<C>& image, C* columns) 
 }
 
 template <class C>
-void convolve(const Conv2dArgs& a) {
+void convolve(const Conv2dArgs& a, const Workspace& workspace) {
   const GemmWithoutThreads own_threads;
-  const ConvArrays<C> arrays(a);
+  const ConvArrays<C> arrays(a, workspace);
   const bool makes_weight = a.pass == ConvPass::kWeight;
   C* weight = makes_weight ? arrays.weight.at(0) : arrays.weight.read(0);
   if (makes_weight) std::fill_n(weight, ConvArrays<C>::weight_size(a), C{0});
@@ -351,8 +353,9 @@ void convolve(const Conv2dArgs& a) {
 
 }  // namespace
 
-void conv2d(const Conv2dArgs& args, Launch) {
-  args.dtype == DType::kF64 ? convolve<double>(args) : convolve<float>(args);
+void conv2d(const Conv2dArgs& args, const Launch& launch) {
+  args.dtype == DType::kF64 ? convolve<double>(args, launch.workspace)
+                            : convolve<float>(args, launch.workspace);
 }
 
 }  // namespace headroom::tensor::cpu

@@ -1,31 +1,43 @@
 #include "headroom/tensor/cpu/cpu_kernels.h"
 
 #include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/workspace.h"
 
 namespace headroom::tensor::cpu {
+
+namespace {
+
+// The processor's kernels cannot fail.
+template <class Args, void (*kFunction)(const Args&, const Launch&)>
+LaunchResult run(const Args& args, const Launch& launch) {
+  kFunction(args, launch);
+  return {};
+}
+
+}  // namespace
 
 const Kernels& kernels() {
   // Here, where a wrong HEADROOM_THREADS can be told: a kernel may run where nobody could catch it.
   static const ThreadPool& pool = ThreadPool::shared();
   (void)pool;
   static const Kernels kTable{.is_host = true,
-                              .element = element,
-                              .generate = generate,
-                              .reduce = reduce,
-                              .matmul = matmul,
-                              .solve = solve,
-                              .softmax = softmax,
-                              .softmax_backward = softmax_backward,
-                              .cross_entropy = cross_entropy,
-                              .gather = gather,
-                              .scatter = scatter,
-                              .conv2d = conv2d,
-                              .pool2d = pool2d,
-                              .layer_norm = layer_norm,
-                              .batch_norm = batch_norm,
-                              .dropout = dropout,
-                              .attention = attention,
-                              .list = list,
+                              .element = {run<ElementArgs, element>},
+                              .generate = {run<GenerateArgs, generate>},
+                              .reduce = {run<ReduceArgs, reduce>},
+                              .matmul = {run<MatmulArgs, matmul>, matmul_workspace},
+                              .solve = {run<SolveArgs, solve>},
+                              .softmax = {run<SoftmaxArgs, softmax>},
+                              .softmax_backward = {run<SoftmaxArgs, softmax_backward>},
+                              .cross_entropy = {run<CrossEntropyArgs, cross_entropy>},
+                              .gather = {run<IndexArgs, gather>},
+                              .scatter = {run<IndexArgs, scatter>},
+                              .conv2d = {run<Conv2dArgs, conv2d>, conv2d_workspace},
+                              .pool2d = {run<Pool2dArgs, pool2d>},
+                              .layer_norm = {run<LayerNormArgs, layer_norm>},
+                              .batch_norm = {run<BatchNormArgs, batch_norm>},
+                              .dropout = {run<DropoutArgs, dropout>},
+                              .attention = {run<AttentionArgs, attention>, attention_workspace},
+                              .multi_tensor = {run<MultiTensorArgs, multi_tensor>},
                               .check_index = check_index};
   return kTable;
 }

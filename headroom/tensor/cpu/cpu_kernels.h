@@ -7,23 +7,23 @@ namespace headroom::tensor::cpu {
 
 [[nodiscard]] const Kernels& kernels();
 
-void element(const ElementArgs& args, Launch);
-void generate(const GenerateArgs& args, Launch);
-void reduce(const ReduceArgs& args, Launch);
-void matmul(const MatmulArgs& args, Launch);
-void solve(const SolveArgs& args, Launch);
-void softmax(const SoftmaxArgs& args, Launch);
-void softmax_backward(const SoftmaxArgs& args, Launch);
-void cross_entropy(const CrossEntropyArgs& args, Launch);
-void gather(const IndexArgs& args, Launch);
-void scatter(const IndexArgs& args, Launch);
-void conv2d(const Conv2dArgs& args, Launch);
-void pool2d(const Pool2dArgs& args, Launch);
-void layer_norm(const LayerNormArgs& args, Launch);
-void batch_norm(const BatchNormArgs& args, Launch);
-void dropout(const DropoutArgs& args, Launch);
-void attention(const AttentionArgs& args, Launch);
-void list(const ListArgs& args, Launch);
-void check_index(IndexCheckArgs& args, Launch);
+void element(const ElementArgs& args, const Launch&);
+void generate(const GenerateArgs& args, const Launch&);
+void reduce(const ReduceArgs& args, const Launch&);
+void matmul(const MatmulArgs& args, const Launch&);
+void solve(const SolveArgs& args, const Launch&);
+void softmax(const SoftmaxArgs& args, const Launch&);
+void softmax_backward(const SoftmaxArgs& args, const Launch&);
+void cross_entropy(const CrossEntropyArgs& args, const Launch&);
+void gather(const IndexArgs& args, const Launch&);
+void scatter(const IndexArgs& args, const Launch&);
+void conv2d(const Conv2dArgs& args, const Launch&);
+void pool2d(const Pool2dArgs& args, const Launch&);
+void layer_norm(const LayerNormArgs& args, const Launch&);
+void batch_norm(const BatchNormArgs& args, const Launch&);
+void dropout(const DropoutArgs& args, const Launch&);
+void attention(const AttentionArgs& args, const Launch&);
+void multi_tensor(const MultiTensorArgs& args, const Launch&);
+void check_index(IndexCheckArgs& args, const Launch&);
 
 }  // namespace headroom::tensor::cpu

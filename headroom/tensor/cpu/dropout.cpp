@@ -65,7 +65,7 @@ void drop_block(const DropoutArgs& args, std::int64_t start, std::int64_t count)
 
 }  // namespace
 
-void dropout(const DropoutArgs& args, Launch) {
+void dropout(const DropoutArgs& args, const Launch&) {
   parallel_for(args.numel, kGrain / 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end; at += kBlock) {
       const std::int64_t count = std::min(kBlock, end - at);

@@ -59,7 +59,7 @@ void walk_all(const ElementArgs& args, ElementFunction<C> function) {
 
 }  // namespace
 
-void element(const ElementArgs& args, Launch) {
+void element(const ElementArgs& args, const Launch&) {
   if (args.compute == ComputeType::kC64) {
     walk_all<Complex64>(args, complex_function(args.op));
     return;

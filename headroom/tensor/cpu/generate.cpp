@@ -120,7 +120,7 @@ void by_block(const GenerateArgs& args, Fill&& fill) {
 
 }  // namespace
 
-void generate(const GenerateArgs& args, Launch) {
+void generate(const GenerateArgs& args, const Launch&) {
   const bool is_real = is_floating(args.out.dtype);
   if (args.op == GenerateOp::kInteger || (args.op == GenerateOp::kArange && !is_real)) {
     by_block<std::int64_t>(args, [&](std::int64_t start, std::int64_t count, std::int64_t* to) {

@@ -148,7 +148,7 @@ void scatter_add(const IndexArgs& args) {
 
 }  // namespace
 
-void gather(const IndexArgs& args, Launch) {
+void gather(const IndexArgs& args, const Launch&) {
   switch (headroom::size_bytes(args.dtype)) {
     case 1:
       return gather_as<std::uint8_t>(args);
@@ -161,9 +161,11 @@ void gather(const IndexArgs& args, Launch) {
   }
 }
 
-void scatter(const IndexArgs& args, Launch) { args.is_add ? scatter_add(args) : scatter_set(args); }
+void scatter(const IndexArgs& args, const Launch&) {
+  args.is_add ? scatter_add(args) : scatter_set(args);
+}
 
-void check_index(IndexCheckArgs& args, Launch) {
+void check_index(IndexCheckArgs& args, const Launch&) {
   std::int64_t count = 1;
   for (const std::int64_t size : args.shape) count *= size;
   for_runs(args.shape,

@@ -86,7 +86,7 @@ void solve_as(const SolveArgs& args) {
 
 }  // namespace
 
-void solve(const SolveArgs& args, Launch) {
+void solve(const SolveArgs& args, const Launch&) {
   if (args.dtype == DType::kC64) return solve_as<Complex64>(args);
   args.dtype == DType::kF64 ? solve_as<double>(args) : solve_as<float>(args);
 }

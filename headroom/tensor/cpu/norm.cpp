@@ -388,11 +388,11 @@ void batch_norm_as(const BatchNormArgs& a) {
 
 }  // namespace
 
-void layer_norm(const LayerNormArgs& args, Launch) {
+void layer_norm(const LayerNormArgs& args, const Launch&) {
   args.dtype == DType::kF64 ? layer_norm_as<double>(args) : layer_norm_as<float>(args);
 }
 
-void batch_norm(const BatchNormArgs& args, Launch) {
+void batch_norm(const BatchNormArgs& args, const Launch&) {
   args.dtype == DType::kF64 ? batch_norm_as<double>(args) : batch_norm_as<float>(args);
 }
 

@@ -16,9 +16,9 @@ namespace {
 // A block of one tensor of the list, as C: where it lies if that is its type, else a copy that is
 // written back.
 template <class C>
-class ListBlock {
+class TensorBlock {
  public:
-  ListBlock(void* data, DType dtype, std::int64_t start, std::int64_t count, bool reads = true)
+  TensorBlock(void* data, DType dtype, std::int64_t start, std::int64_t count, bool reads = true)
       : data_(static_cast<char*>(data) +
               start * static_cast<std::int64_t>(headroom::size_bytes(dtype))),
         dtype_(dtype),
@@ -41,13 +41,16 @@ class ListBlock {
 };
 
 template <class C>
-void sgd_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std::int64_t count) {
+void sgd_block(const MultiTensorArgs& args,
+               const MultiTensorEntry& e,
+               std::int64_t start,
+               std::int64_t count) {
   const auto lr = static_cast<C>(args.lr);
   const auto decay = static_cast<C>(args.weight_decay);
   const auto momentum = static_cast<C>(args.momentum);
   const auto fresh = static_cast<C>(1 - args.dampening);
-  ListBlock<C> param(e.param, e.dtype, start, count);
-  ListBlock<C> grad(e.grad, e.dtype, start, count);
+  TensorBlock<C> param(e.param, e.dtype, start, count);
+  TensorBlock<C> grad(e.grad, e.dtype, start, count);
   C* const p = param.values();
   const C* const g = grad.values();
   if (e.first == nullptr) {
@@ -58,7 +61,7 @@ void sgd_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std
     param.write_back();
     return;
   }
-  ListBlock<C> buffer(e.first, e.dtype, start, count, e.step > 1);
+  TensorBlock<C> buffer(e.first, e.dtype, start, count, e.step > 1);
   C* const m = buffer.values();
   const bool is_first = e.step == 1;
   wide([=, is_nesterov = args.is_nesterov] {
@@ -75,7 +78,10 @@ void sgd_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std
 
 // The order of roundings is PyTorch's: lerp, mul and addcmul, sqrt, divide, add, addcdiv.
 template <class C>
-void adam_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std::int64_t count) {
+void adam_block(const MultiTensorArgs& args,
+                const MultiTensorEntry& e,
+                std::int64_t start,
+                std::int64_t count) {
   const auto steps = static_cast<double>(e.step);
   const auto step_size = static_cast<C>(args.lr / (1 - std::pow(args.beta1, steps)));
   const auto root = static_cast<C>(std::sqrt(1 - std::pow(args.beta2, steps)));
@@ -86,10 +92,10 @@ void adam_block(const ListArgs& args, const ListEntry& e, std::int64_t start, st
   const auto fresh2 = static_cast<C>(1 - args.beta2);
   const auto eps = static_cast<C>(args.eps);
   const bool is_first = e.step == 1;
-  ListBlock<C> param(e.param, e.dtype, start, count);
-  ListBlock<C> grad(e.grad, e.dtype, start, count);
-  ListBlock<C> first(e.first, e.dtype, start, count, !is_first);
-  ListBlock<C> second(e.second, e.dtype, start, count, !is_first);
+  TensorBlock<C> param(e.param, e.dtype, start, count);
+  TensorBlock<C> grad(e.grad, e.dtype, start, count);
+  TensorBlock<C> first(e.first, e.dtype, start, count, !is_first);
+  TensorBlock<C> second(e.second, e.dtype, start, count, !is_first);
   C* const p = param.values();
   const C* const g = grad.values();
   C* const m = first.values();
@@ -112,8 +118,11 @@ void adam_block(const ListArgs& args, const ListEntry& e, std::int64_t start, st
 }
 
 template <class C>
-void scale_block(const ListArgs& args, const ListEntry& e, std::int64_t start, std::int64_t count) {
-  ListBlock<C> grad(e.grad, e.dtype, start, count);
+void scale_block(const MultiTensorArgs& args,
+                 const MultiTensorEntry& e,
+                 std::int64_t start,
+                 std::int64_t count) {
+  TensorBlock<C> grad(e.grad, e.dtype, start, count);
   C* const g = grad.values();
   const auto factor = static_cast<C>(args.factor);
   bool is_finite = true;
@@ -126,8 +135,8 @@ void scale_block(const ListArgs& args, const ListEntry& e, std::int64_t start, s
 }
 
 template <class C>
-double squares_of_block(const ListEntry& e, std::int64_t start, std::int64_t count) {
-  ListBlock<C> grad(e.grad, e.dtype, start, count);
+double squares_of_block(const MultiTensorEntry& e, std::int64_t start, std::int64_t count) {
+  TensorBlock<C> grad(e.grad, e.dtype, start, count);
   const C* const g = grad.values();
   double lanes[4] = {};
   for (std::int64_t i = 0; i < count; ++i) {
@@ -137,45 +146,49 @@ double squares_of_block(const ListEntry& e, std::int64_t start, std::int64_t cou
 }
 
 template <class C>
-void list_piece(const ListArgs& args, const ListEntry& e, std::int64_t piece, double* partial) {
-  const std::int64_t end = std::min((piece + 1) * kListPiece, e.numel);
+void run_piece(const MultiTensorArgs& args,
+               const MultiTensorEntry& e,
+               std::int64_t piece,
+               double* partial) {
+  const std::int64_t end = std::min((piece + 1) * kMultiTensorPiece, e.numel);
   double squares = 0;
-  for (std::int64_t at = piece * kListPiece; at < end; at += kBlock) {
+  for (std::int64_t at = piece * kMultiTensorPiece; at < end; at += kBlock) {
     const std::int64_t count = std::min(kBlock, end - at);
     switch (args.op) {
-      case ListOp::kSgd:
+      case MultiTensorOp::kSgd:
         sgd_block<C>(args, e, at, count);
         break;
-      case ListOp::kAdam:
+      case MultiTensorOp::kAdam:
         adam_block<C>(args, e, at, count);
         break;
-      case ListOp::kScale:
-      case ListOp::kUnscale:
+      case MultiTensorOp::kScale:
+      case MultiTensorOp::kUnscale:
         scale_block<C>(args, e, at, count);
         break;
-      case ListOp::kSquareSums:
+      case MultiTensorOp::kSquareSums:
         squares += squares_of_block<C>(e, at, count);
         break;
     }
   }
-  if (args.op == ListOp::kSquareSums) *partial = squares;
+  if (args.op == MultiTensorOp::kSquareSums) *partial = squares;
 }
 
 }  // namespace
 
-void list(const ListArgs& args, Launch) {
+void multi_tensor(const MultiTensorArgs& args, const Launch&) {
   std::vector<std::int64_t> ends;  // of each entry, in pieces of all
   std::int64_t pieces = 0;
-  for (const ListEntry& entry : args.entries) ends.push_back(pieces += list_pieces(entry.numel));
-  if (args.op == ListOp::kUnscale) *args.found = 0;
+  for (const MultiTensorEntry& entry : args.entries)
+    ends.push_back(pieces += multi_tensor_pieces(entry.numel));
+  if (args.op == MultiTensorOp::kUnscale) *args.found = 0;
   parallel_for(pieces, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const auto at = std::upper_bound(ends.begin(), ends.end(), i) - ends.begin();
-      const ListEntry& entry = args.entries[static_cast<std::size_t>(at)];
+      const MultiTensorEntry& entry = args.entries[static_cast<std::size_t>(at)];
       const std::int64_t piece = i - (at == 0 ? 0 : ends[static_cast<std::size_t>(at - 1)]);
       double* const partial = args.partial == nullptr ? nullptr : args.partial + i;
-      entry.dtype == DType::kF64 ? list_piece<double>(args, entry, piece, partial)
-                                 : list_piece<float>(args, entry, piece, partial);
+      entry.dtype == DType::kF64 ? run_piece<double>(args, entry, piece, partial)
+                                 : run_piece<float>(args, entry, piece, partial);
     }
   });
 }

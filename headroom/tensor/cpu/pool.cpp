@@ -264,7 +264,7 @@ void pool_as(const Pool2dArgs& a) {
 
 }  // namespace
 
-void pool2d(const Pool2dArgs& args, Launch) {
+void pool2d(const Pool2dArgs& args, const Launch&) {
   switch (args.dtype) {
     case DType::kF64:
       return pool_as<double>(args);

@@ -454,7 +454,7 @@ void reduce_as(const ReduceArgs& args) {
 
 }  // namespace
 
-void reduce(const ReduceArgs& args, Launch) {
+void reduce(const ReduceArgs& args, const Launch&) {
   with_compute_type(args.compute, [&]<class C>() { reduce_as<C>(args); });
 }
 

@@ -268,15 +268,15 @@ void with_row_type(DType dtype, F&& f) {
 
 }  // namespace
 
-void softmax(const SoftmaxArgs& args, Launch) {
+void softmax(const SoftmaxArgs& args, const Launch&) {
   with_row_type(args.dtype, [&]<class C>() { softmax_as<C>(args); });
 }
 
-void softmax_backward(const SoftmaxArgs& args, Launch) {
+void softmax_backward(const SoftmaxArgs& args, const Launch&) {
   with_row_type(args.dtype, [&]<class C>() { softmax_backward_as<C>(args); });
 }
 
-void cross_entropy(const CrossEntropyArgs& args, Launch) {
+void cross_entropy(const CrossEntropyArgs& args, const Launch&) {
   with_row_type(args.dtype, [&]<class C>() {
     args.is_backward ? cross_entropy_backward<C>(args) : cross_entropy_forward<C>(args);
   });

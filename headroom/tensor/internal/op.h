@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "headroom/base/error.h"
-#include "headroom/tensor/kernels.h"
+#include "headroom/tensor/internal/launch.h"
 #include "headroom/tensor/tape.h"
 #include "headroom/tensor/tensor.h"
 
@@ -59,9 +59,11 @@ inline void refuse_complex(std::string_view op, DType dtype) {
 [[nodiscard]] inline void* pointer(const Tensor& tensor) {
   return reinterpret_cast<void*>(tensor.address());
 }
-[[nodiscard]] inline Launch launch_on(const Tensor& tensor) {
-  device::Device& device = tensor.device();
-  return {device, current_stream_id(device)};
+// Runs a kernel on the current stream of like's device, with the workspace that its backend asks
+// for from like's allocator.
+template <class Args>
+void launch(const char* op, const Tensor& like, Kernel<Args> Kernels::*family, const Args& args) {
+  launch(op, like.storage().allocator(), family, args);
 }
 
 // --- Element-wise kernels -----------------------------------------------------------------------

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -45,17 +44,6 @@ namespace headroom::tensor {
   throw InvalidArgument(std::string(op) + ": a padding of " + std::to_string(padding) +
                         " makes a side of " + std::to_string(size) +
                         " longer than 64 bits can count");
-}
-
-// The elements of a workspace from those of its parts.
-[[nodiscard]] inline std::int64_t workspace_size(std::string_view op,
-                                                 std::initializer_list<std::int64_t> parts) {
-  std::optional<std::int64_t> sum = 0;
-  for (const std::int64_t part : parts) {
-    if (sum) sum = size_sum(*sum, part);
-  }
-  if (sum) return *sum;
-  throw InvalidArgument(std::string(op) + ": a workspace of more elements than 64 bits can count");
 }
 
 }  // namespace headroom::tensor

@@ -6,7 +6,6 @@
 
 #include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
-#include "headroom/tensor/internal/sizes.h"
 
 namespace headroom {
 namespace {
@@ -134,18 +133,6 @@ Shape scores_shape(const AttentionArgs& args) {
 
 DType attention_wide(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
-// Gives the kernel its room and runs it. Forward cuts heads into tiles of queries; on the way back
-// a head is one piece of work.
-void run_attention(AttentionArgs args, const Tensor& like) {
-  const std::int64_t tiles = (args.queries + kAttentionQueries - 1) / kAttentionQueries;
-  args.slots = std::min(args.heads * (args.is_backward ? 1 : tiles), kAttentionSlots);
-  const auto elements = size_product(args.slots, slot_elements(args));
-  if (!elements) refuse_attention("a workspace of more elements than 64 bits can count");
-  const Tensor workspace = new_workspace(kAttention, like, {*elements}, attention_wide(args.dtype));
-  args.workspace = pointer(workspace);
-  launch(launch_on(like), &Kernels::attention, args);
-}
-
 // Saved: q, k, v, mask, output, log-sum-exp.
 void attention_backward(AttentionArgs args, BackwardArgs& b) {
   const Tensor q = b.saved(0);
@@ -172,7 +159,7 @@ void attention_backward(AttentionArgs args, BackwardArgs& b) {
     gradients[i] = new_output(kAttention, y, of[i]->shape(), args.dtype);
     *places[i] = pointer(gradients[i]);
   }
-  if (args.heads > 0) run_attention(args, y);
+  if (args.heads > 0) launch(kAttention, y, &Kernels::attention, args);
   for (const std::size_t i : {0U, 1U, 2U}) {
     if (gradients[i].defined()) b.set_grad(i, gradients[i]);
   }
@@ -208,7 +195,7 @@ Tensor scaled_dot_product_attention(const Tensor& q,
     forward.mask = mask_of(mask, scores_shape(args));
     forward.y = pointer(y);
     if (lse.defined()) forward.log_sum_exp = pointer(lse);
-    run_attention(forward, y);
+    launch(kAttention, y, &Kernels::attention, forward);
   }
   return record(kAttention,
                 {&q, &k, &v},

@@ -94,21 +94,6 @@ std::int64_t conv_size(const Conv2dArgs& a, std::size_t i) {
                         std::to_string(a.padding[i]));
 }
 
-// Few enough for the caches, many enough for wide products and few meetings of the threads; a whole
-// row at least.
-std::int64_t tile_rows(const Conv2dArgs& a) {
-  constexpr std::int64_t kTile = std::int64_t{1} << 19U;
-  constexpr Pair kOne{1, 1};
-  const bool is_pixel = a.kernel == kOne && a.stride == kOne && a.padding == Pair{0, 0};
-  if (is_pixel || is_planewise(a)) return 0;
-  const std::int64_t rows = std::max<std::int64_t>(a.out_size[0], 1);
-  const std::int64_t row = window_size(a) * std::max<std::int64_t>(a.out_size[1], 1);
-  const std::int64_t most = std::clamp<std::int64_t>(kTile / row, 1, rows);
-  // No more tiles than that takes, and those of one size.
-  const std::int64_t tiles = (rows + most - 1) / most;
-  return (rows + tiles - 1) / tiles;
-}
-
 // All that shapes decide.
 Conv2dArgs conv_args(const Shape& x, const Shape& weight, DType dtype, const Conv2dOptions& o) {
   Conv2dArgs a{.dtype = dtype,
@@ -123,22 +108,7 @@ Conv2dArgs conv_args(const Shape& x, const Shape& weight, DType dtype, const Con
                .dilation = o.dilation};
   a.out_size = {conv_size(a, 0), conv_size(a, 1)};
   check_conv_sizes(a);
-  a.tile_rows = tile_rows(a);
   return a;
-}
-
-Tensor conv_workspace(const Conv2dArgs& a, const Tensor& like) {
-  std::int64_t elements = tile_elements(a);
-  const bool is_wide = a.dtype == DType::kF32 || a.dtype == DType::kF64;
-  if (!is_wide) {
-    elements = workspace_size("conv2d",
-                              {elements,
-                               a.groups * a.out * window_size(a),
-                               a.groups * a.in * a.in_size[0] * a.in_size[1],
-                               a.groups * a.out * a.out_size[0] * a.out_size[1]});
-  }
-  if (elements == 0) return {};
-  return new_workspace("conv2d", like, {elements}, is_wide ? a.dtype : DType::kF32);
 }
 
 void run_conv(Conv2dArgs a, ConvPass pass, const Tensor& x, const Tensor& weight, const Tensor& y) {
@@ -146,9 +116,7 @@ void run_conv(Conv2dArgs a, ConvPass pass, const Tensor& x, const Tensor& weight
   a.x = pointer(x);
   a.weight = pointer(weight);
   a.y = pointer(y);
-  const Tensor workspace = conv_workspace(a, y);
-  if (workspace.defined()) a.workspace = pointer(workspace);
-  launch(launch_on(y), &Kernels::conv2d, a);
+  launch("conv2d", y, &Kernels::conv2d, a);
 }
 
 Tensor conv_forward(const Conv2dArgs& a,

@@ -35,7 +35,7 @@ GenerateArgs generate_args(GenerateOp op, const Tensor& out) {
 }
 
 // How many counters an op uses is a rule of its shape and type: meta advances alike.
-void draw(GenerateArgs args, const Tensor& out) {
+void draw(const char* op, GenerateArgs args, const Tensor& out) {
   const bool makes_two = args.op == GenerateOp::kInteger || out.dtype() == DType::kF64;
   const auto numel = static_cast<std::uint64_t>(out.numel());
   const std::uint64_t each = makes_two ? 2 : 4;
@@ -43,7 +43,7 @@ void draw(GenerateArgs args, const Tensor& out) {
   if (numel == 0) return;
   args.seed = state.seed;
   args.offset = state.offset;
-  launch(launch_on(out), &Kernels::generate, args);
+  launch(op, out, &Kernels::generate, args);
 }
 
 std::string half_open(const std::string& low, const std::string& high) {
@@ -71,23 +71,23 @@ double last_before(DType dtype, double low, double high) {
 }
 
 // The parts of a complex number are drawn as two; normal ones share the variance.
-void draw_real(GenerateOp op, const Tensor& out, double low, double high) {
+void draw_real(const char* name, GenerateOp op, const Tensor& out, double low, double high) {
   if (is_complex(out.dtype())) {
     const bool is_normal = op == GenerateOp::kNormal;
     const Tensor parts = parts_of(out);
-    return draw_real(op, parts, low, is_normal ? high / std::sqrt(2.0) : high);
+    return draw_real(name, op, parts, low, is_normal ? high / std::sqrt(2.0) : high);
   }
   GenerateArgs args = generate_args(op, out);
   args.low = low;
   args.high = high;
   if (op == GenerateOp::kUniform) args.most = last_before(out.dtype(), low, high);
-  draw(args, out);
+  draw(name, args, out);
 }
 
 Tensor draw_new(const char* name, GenerateOp op, const Shape& shape, const TensorOptions& options) {
   if (!is_differentiable(options.dtype)) refuse_dtype(name, options.dtype);
   const Tensor out = create(name, shape, options);
-  draw_real(op, out, 0, 1);
+  draw_real(name, op, out, 0, 1);
   return finish(out, options);
 }
 
@@ -96,7 +96,7 @@ const Tensor& draw_into(
   if (!is_differentiable(self.dtype())) refuse_dtype(name, self.dtype());
   check_in_place(name, self);
   check_overlap(name, self, {});
-  draw_real(op, self, low, high);
+  draw_real(name, op, self, low, high);
   self.storage().bump_version();
   record_in_place(
       name, {&self}, self, {}, [](BackwardArgs& b) { b.set_grad(0, zeros_like(b.grad())); });
@@ -263,7 +263,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, const TensorOptions& option
   args.high = step.to_double();
   args.integer_low = start.to_int();
   args.integer_range = static_cast<std::uint64_t>(step.to_int());
-  if (count > 0) launch(launch_on(out), &Kernels::generate, args);
+  if (count > 0) launch("arange", out, &Kernels::generate, args);
   return finish(out, options);
 }
 
@@ -287,7 +287,7 @@ Tensor randint(std::int64_t low,
   args.integer_low = range.first;
   args.integer_range =
       static_cast<std::uint64_t>(range.last) - static_cast<std::uint64_t>(range.first) + 1;
-  draw(args, out);
+  draw("randint", args, out);
   return finish(out, options);
 }
 

@@ -15,7 +15,7 @@ void run_dropout(DropoutArgs args, const Tensor& in, const Tensor& out, const Te
   args.in = pointer(dense);
   args.out = pointer(out);
   if (bits.defined()) args.bits = pointer(bits);
-  launch(launch_on(out), &Kernels::dropout, args);
+  launch("dropout", out, &Kernels::dropout, args);
 }
 
 Tensor dropout_backward(DropoutArgs args, const Tensor& grad, const Tensor& bits) {

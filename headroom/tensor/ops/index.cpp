@@ -17,16 +17,16 @@ void check_indices(const char* op,
                           std::string(to_string(index.dtype())));
   }
   device::Device& device = index.device();
-  const Kernels* kernels = kernels_for(device.id().kind);
-  if (kernels == nullptr || kernels->check_index == nullptr || index.numel() == 0) return;
-  const Launch where = launch_on(index);
+  const Backend backend = backend_of(device);
+  if (backend.is_planned || backend.kernels.check_index == nullptr || index.numel() == 0) return;
+  const Launch where{.device = device, .stream = current_stream_id(device)};
   must(device.synchronize_stream(where.stream));
   IndexCheckArgs args{.index = static_cast<const std::int64_t*>(pointer(index)),
                       .shape = index.shape(),
                       .strides = index.strides(),
                       .bound = bound,
                       .ignored = ignored};
-  kernels->check_index(args, where);
+  backend.kernels.check_index(args, where);
   if (!args.found) return;
   throw InvalidArgument(std::string(op) + ": index " + std::to_string(args.bad) +
                         " is out of range for size " + std::to_string(bound));
@@ -79,16 +79,22 @@ IndexArgs index_args(int dim, const Tensor& index, const Tensor& from, const Ten
           .to_strides = to.strides()};
 }
 
-void run_gather(const Tensor& to, const Tensor& from, int dim, const Tensor& index) {
+void run_gather(
+    const char* name, const Tensor& to, const Tensor& from, int dim, const Tensor& index) {
   if (index.numel() == 0) return;
-  launch(launch_on(to), &Kernels::gather, index_args(dim, index, from, to));
+  launch(name, to, &Kernels::gather, index_args(dim, index, from, to));
 }
 
-void run_scatter(const Tensor& to, const Tensor& from, int dim, const Tensor& index, bool is_add) {
+void run_scatter(const char* name,
+                 const Tensor& to,
+                 const Tensor& from,
+                 int dim,
+                 const Tensor& index,
+                 bool is_add) {
   if (index.numel() == 0) return;
   IndexArgs args = index_args(dim, index, from, to);
   args.is_add = is_add;
-  launch(launch_on(to), &Kernels::scatter, args);
+  launch(name, to, &Kernels::scatter, args);
 }
 
 // Gradients of what was gathered, added up where they came from.
@@ -96,14 +102,14 @@ Tensor gather_backward(const Tensor& grad, const Tensor& index, int dim, const S
   refuse_second_derivative("gather", {&grad});
   Tensor out = new_output("gather", grad, shape, grad.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
-  run_scatter(out, grad, dim, index, true);
+  run_scatter("gather", out, grad, dim, index, true);
   return out;
 }
 
 Tensor gathered(const Tensor& grad, const Tensor& index, int dim, const Shape& source) {
   refuse_second_derivative("scatter", {&grad});
   Tensor picked = new_output("scatter", grad, index.shape(), grad.dtype());
-  run_gather(picked, grad, dim, index);
+  run_gather("scatter", picked, grad, dim, index);
   if (index.shape() == source) return picked;
   // The source may be larger than the index; the rest of it was not used.
   Tensor out = new_output("scatter", grad, source, grad.dtype());
@@ -125,7 +131,7 @@ auto scatter_backward(int dim, const Tensor& source, bool is_add) {
       const Tensor grad = b.grad().clone();
       const Tensor zero = new_output("scatter", grad, {}, grad.dtype());
       run_element(ElementOp::kCopy, zero.dtype(), zero, {Scalar(0)});
-      run_scatter(grad, zero.expand(index.shape()), dim, index, false);
+      run_scatter("scatter", grad, zero.expand(index.shape()), dim, index, false);
       b.set_grad(0, grad);
     }
     if (b.needs(1)) b.set_grad(1, gathered(b.grad(), index, dim, shape));
@@ -142,7 +148,7 @@ Tensor scatter_named(const char* name,
   dim = check(name, x, dim, index);
   const Tensor y = new_output(name, x, x.shape(), x.dtype());
   run_element(ElementOp::kCopy, x.dtype(), y, {x});
-  run_scatter(y, source, dim, index, is_add);
+  run_scatter(name, y, source, dim, index, is_add);
   return record(name, {&x, &source}, y, {save_input(index)}, scatter_backward(dim, source, is_add));
 }
 
@@ -156,7 +162,7 @@ const Tensor& scatter_in_place(const char* name,
   dim = check(name, self, dim, index);
   check_in_place(name, self);
   check_overlap(name, self, {source, index});
-  run_scatter(self, source, dim, index, is_add);
+  run_scatter(name, self, source, dim, index, is_add);
   self.storage().bump_version();
   record_in_place(
       name, {&self, &source}, self, {save_input(index)}, scatter_backward(dim, source, is_add));
@@ -176,7 +182,7 @@ Tensor spread(const Tensor& index, int dim, Shape shape) {
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   dim = check("gather", x, dim, index);
   const Tensor y = new_output("gather", x, index.shape(), x.dtype());
-  run_gather(y, x, dim, index);
+  run_gather("gather", y, x, dim, index);
   return record("gather", {&x}, y, {save_input(index)}, [dim, shape = x.shape()](BackwardArgs& b) {
     b.set_grad(0, gather_backward(b.grad(), b.saved(0), dim, shape));
   });
@@ -192,7 +198,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   check_indices("index_select", index, x.shape()[dim]);
   const Tensor every = spread(index, dim, x.shape());
   const Tensor y = new_output("index_select", x, every.shape(), x.dtype());
-  run_gather(y, x, dim, every);
+  run_gather("index_select", y, x, dim, every);
   return record(
       "index_select", {&x}, y, {save_input(index)}, [dim, shape = x.shape()](BackwardArgs& b) {
         b.set_grad(0, gather_backward(b.grad(), spread(b.saved(0), dim, shape), dim, shape));
@@ -217,7 +223,8 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
     return new_view(
         of, {of.numel() / std::max<std::int64_t>(width, 1), width}, {width, 1}, of.offset());
   };
-  run_gather(flat(y, table.shape()[1]), table, 0, spread(rows(index), 0, table.shape()));
+  run_gather(
+      "embedding", flat(y, table.shape()[1]), table, 0, spread(rows(index), 0, table.shape()));
   return record("embedding",
                 {&table},
                 y,

@@ -35,7 +35,8 @@ Tensor solved(const Tensor& factor, const Tensor& b, bool is_factored) {
   if (x.numel() == 0) return x;
   run_element(ElementOp::kCopy, b.dtype(), x, {b});
   const std::int64_t n = b.size(-2);
-  launch(launch_on(x),
+  launch("solve_positive",
+         x,
          &Kernels::solve,
          SolveArgs{.dtype = b.dtype(),
                    .batch = factor.numel() / (n * n),

@@ -5,7 +5,6 @@
 
 #include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
-#include "headroom/tensor/internal/sizes.h"
 #include "headroom/tensor/ops/reduce.h"
 
 namespace headroom {
@@ -85,14 +84,6 @@ MatrixOperand operand(const Tensor& x, const Shape& batch, bool is_conjugated, T
   return out;
 }
 
-// f16 and bf16 are converted one product at a time; how much room that takes is a rule of shapes.
-Tensor workspace_for(const char* op, const MatmulArgs& args, const Tensor& like) {
-  if (args.dtype != DType::kF16 && args.dtype != DType::kBF16) return {};
-  const std::int64_t elements =
-      workspace_size(op, {args.m * args.k, args.k * args.n, args.m * args.n});
-  return new_workspace(op, like, {elements}, DType::kF32);
-}
-
 // Which sides are conjugated: a flag of the library's, no copy. Nothing to real ones.
 struct Conjugated {
   bool a = false;
@@ -125,11 +116,9 @@ Tensor multiply(const char* op,
   args.a = operand(a, args.batch, with.a, left);
   args.b = operand(b, args.batch, with.b, right);
   const Tensor row = bias.defined() ? bias.detach().contiguous() : Tensor();
-  const Tensor workspace = workspace_for(op, args, a);
   args.out = pointer(y);
   if (row.defined()) args.bias = pointer(row);
-  if (workspace.defined()) args.workspace = static_cast<float*>(pointer(workspace));
-  launch(launch_on(y), &Kernels::matmul, args);
+  launch(op, y, &Kernels::matmul, args);
   return y;
 }
 

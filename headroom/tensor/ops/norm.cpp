@@ -104,7 +104,7 @@ void run_layer_norm(LayerNormArgs args, const Tensor& x, const Tensor& weight, c
   const Tensor w = dense_or_none(weight);
   args.x = pointer_or_null(dense);
   args.weight = pointer_or_null(w);
-  launch(launch_on(like), &Kernels::layer_norm, args);
+  launch("layer_norm", like, &Kernels::layer_norm, args);
 }
 
 // Saved: x, weight, and of each row the mean and 1 / deviation.
@@ -188,7 +188,7 @@ void run_batch_norm(BatchNormArgs args, const Tensor& x, const Tensor& weight, c
   const Tensor w = dense_or_none(weight);
   args.x = pointer_or_null(dense);
   args.weight = pointer_or_null(w);
-  launch(launch_on(like), &Kernels::batch_norm, args);
+  launch("batch_norm", like, &Kernels::batch_norm, args);
 }
 
 // Saved: x, weight, and of each channel the mean and 1 / deviation, or the running statistics.

@@ -38,25 +38,28 @@ void* pointer_or_none(const Tensor& x) { return x.defined() ? pointer(x) : nullp
 // What goes to one device, in the order of the list.
 struct DeviceList {
   Tensor like{};
-  ListArgs args{};
+  MultiTensorArgs args{};
 };
 
 // One a device, in the order of their first tensor.
 class DeviceLists {
  public:
-  explicit DeviceLists(ListArgs common) : common_(std::move(common)) {}
-  void add(const Tensor& like, const ListEntry& entry) {
+  DeviceLists(const char* op, MultiTensorArgs common) : op_(op), common_(std::move(common)) {}
+  void add(const Tensor& like, const MultiTensorEntry& entry) {
     const auto [at, is_new] = places_.try_emplace(&like.device(), lists_.size());
     if (is_new) lists_.push_back({.like = like, .args = common_});
     if (entry.numel > 0) lists_[at->second].args.entries.push_back(entry);
   }
   [[nodiscard]] std::vector<DeviceList>& lists() { return lists_; }
   void run() const {
-    for (const DeviceList& list : lists_) launch(launch_on(list.like), &Kernels::list, list.args);
+    for (const DeviceList& list : lists_) {
+      launch(op_, list.like, &Kernels::multi_tensor, list.args);
+    }
   }
 
  private:
-  ListArgs common_;
+  const char* op_;
+  MultiTensorArgs common_;
   std::vector<DeviceList> lists_{};
   std::map<const device::Device*, std::size_t> places_{};
 };
@@ -71,10 +74,10 @@ void check_updated(const char* op, const Updated& one) {
   }
 }
 
-void update_list(const char* op, std::span<const Updated> list, ListArgs common) {
+void update_list(const char* op, std::span<const Updated> list, MultiTensorArgs common) {
   const GradModeScope no_grad(false);
   for (const Updated& one : list) check_updated(op, one);
-  DeviceLists lists(std::move(common));
+  DeviceLists lists(op, std::move(common));
   std::vector<Tensor> dense;  // to the end of the launch
   for (const Updated& one : list) {
     for (const Tensor* written : {&one.param, &one.first, &one.second}) {
@@ -102,10 +105,10 @@ void add_gradient(DeviceLists& lists, const Tensor& x) {
   lists.add(x, {.dtype = x.dtype(), .numel = x.numel(), .grad = pointer(x)});
 }
 
-DeviceLists written_lists(const char* op, std::span<const Tensor> list, ListArgs common) {
+DeviceLists written_lists(const char* op, std::span<const Tensor> list, MultiTensorArgs common) {
   for (const Tensor& x : list) check_dense(op, "tensor", x);
   for (const Tensor& x : list) check_in_place(op, x);
-  DeviceLists lists(std::move(common));
+  DeviceLists lists(op, std::move(common));
   for (const Tensor& x : list) add_gradient(lists, x);
   return lists;
 }
@@ -114,9 +117,9 @@ void bump_all(std::span<const Tensor> list) {
   for (const Tensor& x : list) x.storage().bump_version();
 }
 
-std::int64_t pieces_of(const ListArgs& args) {
+std::int64_t pieces_of(const MultiTensorArgs& args) {
   std::int64_t sum = 0;
-  for (const ListEntry& entry : args.entries) sum += list_pieces(entry.numel);
+  for (const MultiTensorEntry& entry : args.entries) sum += multi_tensor_pieces(entry.numel);
   return sum;
 }
 
@@ -125,7 +128,7 @@ std::int64_t pieces_of(const ListArgs& args) {
 void sgd_(std::span<const Updated> list, const SgdUpdate& update) {
   update_list("sgd_",
               list,
-              {.op = ListOp::kSgd,
+              {.op = MultiTensorOp::kSgd,
                .lr = update.lr,
                .weight_decay = update.weight_decay,
                .momentum = update.momentum,
@@ -140,7 +143,7 @@ void adam_(std::span<const Updated> list, const AdamUpdate& update) {
   }
   update_list("adam_",
               list,
-              {.op = ListOp::kAdam,
+              {.op = MultiTensorOp::kAdam,
                .lr = update.lr,
                .weight_decay = update.weight_decay,
                .beta1 = update.beta1,
@@ -151,13 +154,14 @@ void adam_(std::span<const Updated> list, const AdamUpdate& update) {
 
 void scale_(std::span<const Tensor> list, double factor) {
   const GradModeScope no_grad(false);
-  written_lists("scale_", list, {.op = ListOp::kScale, .factor = factor}).run();
+  written_lists("scale_", list, {.op = MultiTensorOp::kScale, .factor = factor}).run();
   bump_all(list);
 }
 
 bool unscale_(std::span<const Tensor> list, double factor) {
   const GradModeScope no_grad(false);
-  DeviceLists lists = written_lists("unscale_", list, {.op = ListOp::kUnscale, .factor = factor});
+  DeviceLists lists =
+      written_lists("unscale_", list, {.op = MultiTensorOp::kUnscale, .factor = factor});
   std::vector<Tensor> found;
   for (DeviceList& one : lists.lists()) {
     found.push_back(new_workspace("unscale_", one.like, {}, DType::kF32));
@@ -175,7 +179,7 @@ bool unscale_(std::span<const Tensor> list, double factor) {
 std::optional<double> norm_of(std::span<const Tensor> list) {
   const GradModeScope no_grad(false);
   for (const Tensor& x : list) check_dense("norm_of", "tensor", x);
-  DeviceLists lists({.op = ListOp::kSquareSums});
+  DeviceLists lists("norm_of", {.op = MultiTensorOp::kSquareSums});
   for (const Tensor& x : list) add_gradient(lists, x);
   std::vector<Tensor> partials;
   for (DeviceList& one : lists.lists()) {

@@ -74,21 +74,22 @@ Shape with_size(Shape shape, const Pair& size) {
   return shape;
 }
 
-void run_pool(Pool2dArgs args, const Tensor& in, const Tensor& out, const Tensor& index) {
+void run_pool(
+    const char* name, Pool2dArgs args, const Tensor& in, const Tensor& out, const Tensor& index) {
   if (out.numel() == 0) return;
   const GradModeScope no_grad(false);
   const Tensor dense = in.contiguous();
   args.in = pointer(dense);
   args.out = pointer(out);
   if (index.defined()) args.index = pointer(index);
-  launch(launch_on(out), &Kernels::pool2d, args);
+  launch(name, out, &Kernels::pool2d, args);
 }
 
 Tensor pool_backward(const char* name, Pool2dArgs args, const Tensor& grad, const Tensor& index) {
   refuse_second_derivative(name, {&grad});
   args.is_backward = true;
   Tensor out = new_output(name, grad, with_size(grad.shape(), args.in_size), grad.dtype());
-  run_pool(args, grad, out, index);
+  run_pool(name, args, grad, out, index);
   return out;
 }
 
@@ -98,7 +99,7 @@ Tensor pooled(const char* name, const Pool2dArgs& args, const Tensor& x) {
   if (args.op == PoolOp::kMax && needs_grad(x)) {
     index = new_output(name, x, y.shape(), args.index_dtype);
   }
-  run_pool(args, x, y, index);
+  run_pool(name, args, x, y, index);
   return record(
       name, {&x}, y, {save_output(index, index.defined())}, [name, args](BackwardArgs& b) {
         b.set_grad(0, pool_backward(name, args, b.grad(), b.saved(0)));

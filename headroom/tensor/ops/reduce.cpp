@@ -130,7 +130,7 @@ Tensor reduce_to(const char* name,
   if (index.defined()) args.index_out = static_cast<std::int64_t*>(pointer(index));
   args.parameter = parameter;
   if (is_complex(x.dtype())) split_parts(args);
-  launch(launch_on(x), &Kernels::reduce, args);
+  launch(name, x, &Kernels::reduce, args);
   return y;
 }
 

@@ -30,7 +30,7 @@ Tensor softmax_backward(
                          .in = pointer(y),
                          .grad = pointer(dense),
                          .out = pointer(out)};
-  launch(launch_on(out), &Kernels::softmax_backward, args);
+  launch(name, out, &Kernels::softmax_backward, args);
   return out;
 }
 
@@ -49,7 +49,7 @@ Tensor softmax_named(const char* name, const Tensor& x, int dim, bool is_log) {
                            .dtype = x.dtype(),
                            .in = pointer(dense),
                            .out = pointer(y)};
-    launch(launch_on(y), &Kernels::softmax, args);
+    launch(name, y, &Kernels::softmax, args);
   }
   return record(name, {&x}, y, {save_output(y)}, [name, dim, is_log](BackwardArgs& b) {
     b.set_grad(0, softmax_backward(name, b.grad(), b.saved(0), dim, is_log));
@@ -102,7 +102,7 @@ Tensor cross_entropy_backward(const Tensor& grad,
   args.out = pointer(out);
   args.grad = pointer(g);
   args.grad_is_row = options.reduction == Reduction::kNone;
-  launch(launch_on(out), &Kernels::cross_entropy, args);
+  launch("cross_entropy", out, &Kernels::cross_entropy, args);
   return out;
 }
 
@@ -138,7 +138,7 @@ Tensor cross_entropy(const Tensor& logits,
     CrossEntropyArgs args = loss_args(x, t, kept, options);
     args.losses = pointer(losses);
     if (!is_row) args.out = pointer(y);
-    launch(launch_on(y), &Kernels::cross_entropy, args);
+    launch("cross_entropy", y, &Kernels::cross_entropy, args);
     if (is_row) run_element(ElementOp::kCopy, wide, y, {losses});
   }
   return record(

@@ -15,7 +15,7 @@ namespace {
 
 struct MetaWorld {
   explicit MetaWorld(const PlanOptions& options)
-      : device(make_plan_device(options.device)),
+      : device(make_plan_device(options)),
         allocator(memory::make_allocator(*device, parse_settings(options.settings))) {
     allocator->set_limit(options.limit_bytes);
   }

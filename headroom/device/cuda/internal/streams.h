@@ -18,10 +18,11 @@
 
 namespace headroom::device::internal {
 
-// Events without timing, made when there is none left over.
+// Events of one kind, made when there is none left over.
 class CudaEventPool {
  public:
-  explicit CudaEventPool(CudaContext& context) : context_(context) {}
+  // `flags`: CU_EVENT_DEFAULT for events with times, CU_EVENT_DISABLE_TIMING for cheaper ones.
+  CudaEventPool(CudaContext& context, unsigned flags) : context_(context), flags_(flags) {}
   CudaEventPool(const CudaEventPool&) = delete;
   CudaEventPool& operator=(const CudaEventPool&) = delete;
 
@@ -32,6 +33,7 @@ class CudaEventPool {
     Event& operator=(const Event&) = delete;
     ~Event() { pool_.give_back(native_); }
     [[nodiscard]] CUevent native() const noexcept { return native_; }
+    [[nodiscard]] bool is_timed() const noexcept { return pool_.flags_ == CU_EVENT_DEFAULT; }
     // Whether it was recorded into a graph; to ask the driver about such a one breaks the capture.
     [[nodiscard]] bool is_captured() const noexcept { return is_captured_; }
     void set_captured(bool is_captured) noexcept { is_captured_ = is_captured; }
@@ -51,6 +53,7 @@ class CudaEventPool {
   void give_back(CUevent event) noexcept;
 
   CudaContext& context_;
+  const unsigned flags_;
   std::mutex mutex_;
   std::vector<CUevent> unused_;  // has room for all that were made
   std::size_t made_ = 0;
@@ -58,20 +61,22 @@ class CudaEventPool {
 
 class CudaStreams {
  public:
-  explicit CudaStreams(CudaContext& context);
+  CudaStreams(CudaContext& context, bool owns_default);
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;
 
   DeviceResult<StreamId> create(StreamOptions options);
   DeviceResult<StreamId> adopt(NativeStream native);
+  DeviceResult<NativeStream> native(StreamId stream);
   DeviceResult<void> release(StreamId stream);
   DeviceResult<void> synchronize(StreamId stream);
   DeviceResult<bool> is_capturing(StreamId stream);
 
-  DeviceResult<EventId> record(StreamId stream);
+  DeviceResult<EventId> record(StreamId stream, EventOptions options);
   DeviceResult<bool> query(EventId event);
   DeviceResult<void> make_wait(StreamId stream, EventId event);
   DeviceResult<void> synchronize(EventId event);
+  DeviceResult<double> elapsed_ms(EventId begin, EventId end);
   DeviceResult<void> release(EventId event);
 
   DeviceResult<void> enqueue_host(StreamId stream, HostTask task);
@@ -112,17 +117,21 @@ class CudaStreams {
     unsigned long long driver_id = 0;
   };
 
-  DeviceResult<std::shared_ptr<Stream>> find_live(StreamId stream) const;
+  DeviceResult<std::shared_ptr<Stream>> find_live(StreamId stream);
+  DeviceResult<std::shared_ptr<Stream>> make_stream(int priority);
+  DeviceResult<void> make_default();
   DeviceResult<std::shared_ptr<Event>> find(EventId event) const;
   DeviceResult<bool> is_capturing(const Stream& stream);
   DeviceResult<bool> has_passed(const std::shared_ptr<Event>& event);
-  DeviceResult<std::shared_ptr<Event>> record_on(const Stream& stream);
+  DeviceResult<std::shared_ptr<Event>> record_on(const Stream& stream, bool is_timed = false);
   DeviceResult<StreamId> add(std::shared_ptr<Stream> stream);
   void forget_drained();
   DeviceResult<CudaFlag> next_flag();
 
   CudaContext& context_;
+  const bool owns_default_;
   CudaEventPool pool_;
+  CudaEventPool timed_pool_;
   mutable std::mutex mutex_;  // guards the tables; never held around a driver call that waits
   std::unordered_map<StreamId, Entry> entries_;
   std::unordered_map<unsigned long long, StreamId> by_driver_id_;
