@@ -75,7 +75,7 @@ std::string bar(const memory::Account& account, const Terminal& terminal) {
           account.cached_hard_bytes + account.cached_stream_bytes + account.pending_bytes,
           Tone::kBad},
       report::BarPart{"cached, can be given back", account.cached_soft_bytes, Tone::kWarn},
-      report::BarPart{"context, other processes",
+      report::BarPart{"context and libraries, other processes",
                       account.outside_bytes + account.other_processes_bytes,
                       Tone::kPlain},
       report::BarPart{"free", account.free_bytes, Tone::kFaint}};

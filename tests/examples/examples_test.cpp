@@ -120,7 +120,9 @@ TEST(Examples, FreeingGivesPyTorchsBytes) {
 TEST(Examples, CompactionServesWhatPyTorchRefuses) {
   const std::string out = output_of("compaction");
   EXPECT_THAT(out, HasSubstr("pytorch   96MiB in use, 160MiB free; 96MiB: refused\n"));
-  EXPECT_THAT(out, HasSubstr("fragmentation: the device has 16MiB free and 144MiB is cached"));
+  EXPECT_THAT(out,
+              HasSubstr("fragmentation: the request needs 96MiB; the device has 16MiB free and "
+                        "144MiB is cached"));
   EXPECT_THAT(out, HasSubstr("paged     96MiB in use, 160MiB free; 96MiB: served, reserved "));
   EXPECT_THAT(out, HasSubstr("MiB of 256MiB, 12 of 12 pieces whole\n"));
 }
@@ -128,7 +130,8 @@ TEST(Examples, CompactionServesWhatPyTorchRefuses) {
 TEST(Examples, FragmentationIsShownAndMitigated) {
   const std::string out = output_of("fragmentation");
   EXPECT_THAT(out, HasSubstr("active.all.current = 2\n  4MiB at 56MiB of a segment of 120MiB\n"));
-  EXPECT_THAT(line(out, "defaults"), HasSubstr("fragmentation: the device has 16MiB free"));
+  EXPECT_THAT(line(out, "defaults"),
+              HasSubstr("fragmentation: the request needs 128MiB; the device has 16MiB free"));
   for (const char* what : {"in four pieces",
                            "max_split_size_mb:64",
                            "expandable_segments:True",
@@ -296,7 +299,7 @@ TEST(Examples, LossLeakSaysByHowManyBytesAStep) {
 
 TEST(Examples, ModelParallelFitsTwoDevicesAndNotOne) {
   const std::string out = output_of("model_parallel");
-  EXPECT_THAT(out, HasSubstr("on one device: shortage: the limit leaves"));
+  EXPECT_THAT(out, HasSubstr("on one device: shortage: the request needs 4MiB; the limit leaves"));
   EXPECT_EQ(line(out, "on two"), "cpu:0 8.01MiB, peak 8.01MiB cpu:1 8.01MiB, peak 8.01MiB");
   EXPECT_EQ(line(out, "after backward"),
             "cpu:0 16.27MiB, peak 16.52MiB cpu:1 16.02MiB, peak 16.77MiB");
@@ -306,7 +309,9 @@ TEST(Examples, ModelParallelFitsTwoDevicesAndNotOne) {
 
 TEST(Examples, TheGuideRuns) {
   const std::string out = output_of("guide");
-  EXPECT_THAT(out, HasSubstr("weights[0] = 0.5\nshortage: the device has 80GiB free"));
+  EXPECT_THAT(
+      out,
+      HasSubstr("weights[0] = 0.5\nshortage: the request needs 100GiB; the device has 80GiB free"));
   EXPECT_THAT(out, HasSubstr("limit 40GiB\npending 0B\n"));
   EXPECT_THAT(out, HasSubstr("step/layer3 16MiB\npeak 16MiB\nmemory of cpu:0\n"));
   EXPECT_THAT(out, HasSubstr("segments taken: 1\n"));

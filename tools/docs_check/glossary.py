@@ -11,17 +11,18 @@ STRING = r'"((?:[^"\\]|\\.)*)"'
 
 # Words that anybody knows, and those that only join others.
 PLAIN = """
-a add after all allocation an and another as at before below beside by byte call differ difference
-each error event file for format from has held holds in its last log ms no ns of on op or other out
-per pid plain process product python pytorch reads record recording returns run scale second share
-shared size takes the thread to us use used what when where with without wrong
+a add added after all allocation an and another as at before below beside by byte call differ
+difference each error event file for format from has held holds in its last layer log memory ms no
+ns of on op or other out per pid plain process product python pytorch reads record recording returns
+run scale second share shared size takes the thread to us use used what when where with without
+wrong
 """.split()
 
 # Words of sentences, which no label has: where one is printed, it has an entry.
 TERMS = ("cushion", "enough for this request", "expandable segment", "handle", "limit", "magazine",
-         "micro-batch", "not tried out", "no annotation", "no stack", "page", "policy", "pool",
+         "micro-batch", "not replayed", "no annotation", "no stack", "page", "policy", "pool",
          "proved by replay", "retry", "segment", "site", "slab", "step", "stream", "tie", "trim",
-         "went on", "whole segments")
+         "went on")
 
 
 def stem(word):
