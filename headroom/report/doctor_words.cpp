@@ -184,7 +184,7 @@ std::string account_reason(const memory::Remedy& remedy) {
 std::string paged_remedy(const Diagnosis& diagnosis) {
   if (diagnosis.is_of_headroom) return "run it on the paged allocator: --policy paged";
   std::string out =
-      "run PyTorch on headroom's paged allocator: headroom_torch.install(), docs/guide/memory.md";
+      "run PyTorch on headroom's paged allocator: headroom_torch.install(), docs/guide/pytorch.md";
   if (diagnosis.uses_streams) {
     out +=
         "; this program uses blocks on several streams and needs record_stream, which install() "
