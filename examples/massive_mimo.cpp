@@ -149,6 +149,7 @@ void simulate(const Shapes& shapes, const Need& need, double share) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  set_device("cpu");
   const double share = argc > 1 ? std::atof(argv[1]) : 1.01;
   Shapes shapes;
   if (argc > 2) shapes.batch = std::atol(argv[2]);
