@@ -22,9 +22,10 @@ export -f check_one
 # A batch lies in the build, but its files are judged as those of its folder.
 [[ ! -d $build/tests ]] || cp "$root/tests/.clang-tidy" "$build/tests/"
 
-# Our files and batches of them only: not what else CMake writes into the build.
+# Our files and batches of them only: not what else CMake writes into the build, and not C, whose
+# names follow other rules.
 sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u |
   awk -v root="$root/" -v build="$build/" -v pattern="${2:-}" \
     'index($0, root) == 1 && (index($0, build) != 1 || /\/Unity\//) &&
-     (pattern == "" || index($0, pattern))' |
+     !/\.c$/ && (pattern == "" || index($0, pattern))' |
   xargs -d '\n' -P "$(nproc)" -n 1 bash -c 'check_one "$@"' tidy "$build" "$root"
