@@ -5,9 +5,10 @@
 namespace headroom::device {
 
 BackendProfile cuda_profile() {
-  static_assert(BackendProfile{}.max_reservation_bytes == CudaDevice::kMaxReservationBytes &&
-                BackendProfile{}.max_mappings == CudaDevice::kMaxMappings);
-  return {};
+  BackendProfile out;
+  out.max_reservation_bytes = CudaDevice::kMaxReservationBytes;
+  out.max_mappings = CudaDevice::kMaxMappings;
+  return out;
 }
 
 BackendProfile cpu_profile() {
