@@ -16,13 +16,13 @@
 #include "headroom/base/error.h"
 #include "headroom/device/device.h"
 #include "headroom/device/registry.h"
-#include "headroom/memory/paged/paged_allocator.h"
+#include "headroom/memory/api.h"
 
 namespace {
 
 using headroom::device::StreamId;
 using headroom::memory::AllocationFailure;
-using headroom::memory::PagedAllocator;
+using headroom::memory::Allocator;
 
 thread_local std::string t_error;  // NOLINT(readability-identifier-naming)
 
@@ -65,10 +65,10 @@ class GivenStreams {
 
 // What the handle of a caller points at.
 struct headroom_allocator {
-  explicit headroom_allocator(headroom::device::Device& on) : device(on), allocator(on) {}
+  explicit headroom_allocator(Allocator& of) : device(of.device()), allocator(of) {}
 
   headroom::device::Device& device;
-  PagedAllocator allocator;
+  Allocator& allocator;
   GivenStreams streams;
 };
 
@@ -176,7 +176,7 @@ headroom_status headroom_open(const char* device, headroom_allocator** out) {
     }
     const auto limit = headroom::env_bytes("HEADROOM_LIMIT");
     if (!limit) return refuse(HEADROOM_INVALID, limit.error());
-    headroom_allocator& made = all.all.emplace_back(**found);
+    headroom_allocator& made = all.all.emplace_back(headroom::allocator((*found)->id()));
     if (*limit) made.allocator.set_limit(*limit);
     *out = &made;
     return HEADROOM_OK;

@@ -1,4 +1,4 @@
-/* headroom's C ABI: one paged allocator for each device of the process.
+/* headroom's C ABI: the allocators of the process, one for each device.
  *
  *   headroom_allocator* gpu;
  *   if (headroom_open("cuda:0", &gpu) != HEADROOM_OK) puts(headroom_last_error());
@@ -49,7 +49,10 @@ typedef struct headroom_stats {
 } headroom_stats;
 
 /* The allocator of a device (`cuda:0`, `cpu`), made when first asked for; one per device, so `cpu`
- * and `cpu:0` are the same. HEADROOM_LIMIT (`12GiB`) bounds what it may reserve. */
+ * and `cpu:0` are the same, and the one that headroom::allocator() gives to C++. Which allocator it
+ * is, and how it is set, is in HEADROOM_ALLOC_CONF, as everywhere; without it PyTorch's variables
+ * count, and without those it is the paged one. HEADROOM_LIMIT (`12GiB`) bounds what it may
+ * reserve. */
 HEADROOM_API headroom_status headroom_open(const char* device, headroom_allocator** out);
 
 HEADROOM_API void* headroom_allocate(headroom_allocator* allocator, size_t size, void* stream);

@@ -9,6 +9,7 @@
 #include "headroom/memory/core.h"
 #include "headroom/memory/internal/callbacks.h"
 #include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/tags.h"
 
 namespace headroom::memory {
 
@@ -112,7 +113,17 @@ void Allocator::process_events() noexcept {
 
 std::optional<BlockInfo> Allocator::find_block(DeviceAddress address) const {
   const std::lock_guard lock(core_.mutex_);
-  return core_.find_block_locked(address);
+  std::optional<BlockInfo> block = core_.find_block_locked(address);
+  if (block) block->tag = core_.tag_of(address);
+  return block;
+}
+
+std::optional<BlockPlace> Allocator::locate(DeviceAddress address) const {
+  const std::lock_guard lock(core_.mutex_);
+  const AllocatorCore::ThreadsHeld held(core_);
+  std::optional<BlockPlace> place = core_.locate_locked(address);
+  if (place) place->block.tag = core_.tag_of(place->block.address);
+  return place;
 }
 
 // --- Settings and captures -----------------------------------------------------------------------
@@ -178,12 +189,20 @@ double Allocator::memory_fraction() const noexcept {
 
 // --- Cached memory and pools ---------------------------------------------------------------------
 
-std::uint64_t Allocator::empty_cache() noexcept {
+std::uint64_t Allocator::empty_cache() noexcept { return empty_cache(PoolId{}); }
+
+std::uint64_t Allocator::empty_cache(PoolId pool) noexcept {
   try {
-    return core_.do_empty_cache();
+    return core_.do_empty_cache(pool);
   } catch (...) {  // What could not be given back is still cached.
     return 0;
   }
+}
+
+std::uint64_t Allocator::largest_cached_bytes(StreamId stream) const {
+  const std::lock_guard lock(core_.mutex_);
+  const AllocatorCore::ThreadsHeld held(core_);
+  return core_.core_account(stream).largest_cached_bytes;
 }
 
 std::uint64_t Allocator::trim(std::uint64_t keep_bytes) noexcept {
@@ -218,18 +237,51 @@ PoolId Allocator::new_pool_id() noexcept {
   return {.graph = 0, .user = core_.next_pool_++};
 }
 
+namespace {
+
+void check_private(PoolId id, const char* call) {
+  if (!id.is_default()) return;
+  throw InvalidArgument(std::string(call) +
+                        ": (0, 0) is the default pool; new_pool_id() makes an id for a private one");
+}
+
+}  // namespace
+
 void Allocator::begin_allocate_to_pool(PoolId id, StreamFilter filter) {
-  if (id.is_default()) {
-    throw InvalidArgument(
-        "begin_allocate_to_pool: (0, 0) is the default pool; new_pool_id() "
-        "makes an id for a private one");
-  }
+  check_private(id, "begin_allocate_to_pool");
   core_.do_begin_allocate_to_pool(id, std::move(filter));
 }
 
 void Allocator::end_allocate_to_pool(PoolId id) { core_.do_end_allocate_to_pool(id); }
 
-void Allocator::release_pool(PoolId id) { core_.do_release_pool(id); }
+void Allocator::retain_pool(PoolId id) {
+  check_private(id, "retain_pool");
+  const std::lock_guard lock(core_.mutex_);
+  if (core_.find_pool(id) == nullptr) return core_.make_pool(id);
+  ++core_.pool_in_use(id, "retain_pool").use_count;
+}
+
+void Allocator::release_pool(PoolId id) {
+  const std::lock_guard lock(core_.mutex_);
+  internal::PoolUse& pool = core_.pool_in_use(id, "release_pool");
+  if (--pool.use_count == 0) pool.never_splits = false;
+}
+
+int Allocator::pool_use_count(PoolId id) const noexcept {
+  const std::lock_guard lock(core_.mutex_);
+  const internal::PoolUse* const pool = core_.find_pool(id);
+  return pool != nullptr ? pool->use_count : 0;
+}
+
+void Allocator::set_pool_no_split(PoolId id) {
+  const std::lock_guard lock(core_.mutex_);
+  core_.pool_in_use(id, "set_pool_no_split").never_splits = true;
+}
+
+void Allocator::set_pool_use_on_failure(PoolId id, bool serves_failures) {
+  const std::lock_guard lock(core_.mutex_);
+  core_.pool_in_use(id, "set_pool_use_on_failure").serves_failures = serves_failures;
+}
 
 // --- Reports -------------------------------------------------------------------------------------
 
@@ -268,7 +320,15 @@ std::vector<SegmentInfo> Allocator::segments(std::uint64_t* sequence) const {
   const std::lock_guard lock(core_.mutex_);
   const AllocatorCore::ThreadsHeld held(core_);
   if (sequence != nullptr) *sequence = core_.sequence_;
-  return core_.segments_locked();
+  std::vector<SegmentInfo> segments = core_.segments_locked();
+  core_.add_tags(segments);
+  return segments;
+}
+
+std::vector<SegmentInfo> Allocator::segments(PoolId pool) const {
+  std::vector<SegmentInfo> all = segments();
+  std::erase_if(all, [pool](const SegmentInfo& segment) { return segment.pool != pool; });
+  return all;
 }
 
 std::uint64_t Allocator::fingerprint() const {
@@ -324,6 +384,15 @@ void Allocator::remove_sink(EventSink& sink) noexcept {
     return listener.sink == &sink;
   });
   core_.note_wishes();
+}
+
+void Allocator::set_tag_maker(TagMaker maker) {
+  auto tags = maker ? std::make_unique<internal::Tags>(std::move(maker)) : nullptr;
+  std::unique_lock lock(core_.mutex_);
+  core_.tags_.swap(tags);
+  core_.makes_tags_.store(core_.tags_ != nullptr, std::memory_order_relaxed);
+  core_.note_wishes();
+  lock.unlock();  // what the old ones hold may be anything
 }
 
 Allocator::CallbackId Allocator::add_free_callback(std::function<bool()> callback) {

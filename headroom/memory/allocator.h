@@ -41,6 +41,10 @@ struct AllocatorChoice;
 // pool. A request whose filter throws fails.
 using StreamFilter = std::function<bool(StreamId)>;
 
+// Makes the tag of the allocation that begins. Called without a lock; must not call the allocator.
+// A tag's end runs inside the allocator, so it is quick and does not call it either.
+using TagMaker = std::function<Tag()>;
+
 class Allocator {
  public:
   Allocator(const Allocator&) = delete;
@@ -67,6 +71,9 @@ class Allocator {
   void process_events() noexcept;
   // The live block that starts at `address`.
   [[nodiscard]] std::optional<BlockInfo> find_block(DeviceAddress address) const;
+
+  // The block that the byte at `address` lies in, if it is held. Looks at every block.
+  [[nodiscard]] std::optional<BlockPlace> locate(DeviceAddress address) const;
 
   // --- Settings -------------------------------------------------------------------------------
 
@@ -102,6 +109,10 @@ class Allocator {
   // Gives all cached memory that can be given back to the device, after waiting for pending frees.
   // Returns the bytes.
   std::uint64_t empty_cache() noexcept;
+  // The same for one private pool, and nothing while somebody uses it.
+  std::uint64_t empty_cache(PoolId pool) noexcept;
+  // The most that one request on the stream gets without anything from the device.
+  [[nodiscard]] std::uint64_t largest_cached_bytes(StreamId stream = StreamId::kDefault) const;
   // Gives cached memory back until at most `keep_bytes` are cached, or no more can be.
   std::uint64_t trim(std::uint64_t keep_bytes) noexcept;
   // One step of a program that repeats itself has ended. Cached memory goes back to where it was
@@ -122,8 +133,18 @@ class Allocator {
   // first). Throws InvalidArgument when the pool is open already or was released.
   void begin_allocate_to_pool(PoolId id, StreamFilter filter);
   void end_allocate_to_pool(PoolId id);
-  // The pool's cached memory may be given back from now on.
+  // One user more, who calls release_pool; makes the pool where there is none. Every begin counts
+  // as one too. Throws InvalidArgument when the pool was released.
+  void retain_pool(PoolId id);
+  // One user less. With the last, the pool's cached memory may be given back.
   void release_pool(PoolId id);
+  // 0 when the pool was released, or never was.
+  [[nodiscard]] int pool_use_count(PoolId id) const noexcept;
+  // These two throw InvalidArgument where there is no such pool in use.
+  // Every allocation of the pool takes a whole segment, until the pool is released.
+  void set_pool_no_split(PoolId id);
+  // Whether the pool's cached blocks serve requests that would fail otherwise.
+  void set_pool_use_on_failure(PoolId id, bool serves_failures);
 
   // --- Statistics and reports -----------------------------------------------------------------
 
@@ -137,6 +158,8 @@ class Allocator {
   // Every segment with its blocks, by address. `sequence` is set to the number of the next event:
   // the segments are as the events before it left them.
   [[nodiscard]] std::vector<SegmentInfo> segments(std::uint64_t* sequence = nullptr) const;
+  // Those of one pool; of the default one too.
+  [[nodiscard]] std::vector<SegmentInfo> segments(PoolId pool) const;
   // All that decides what the next requests get, as one number: after two moments that have the
   // same, the same requests of the same threads are answered the same way. Addresses are not in
   // it, nor are streams' queues.
@@ -153,6 +176,9 @@ class Allocator {
   // allocation from the cache nothing.
   void add_sink(EventSink& sink, Actions wanted = kAllActions);
   void remove_sink(EventSink& sink) noexcept;
+  // From now on every allocation has a tag, which its events, its block and the segment that was
+  // taken for it carry. None: no more, and those that there are go.
+  void set_tag_maker(TagMaker maker);
   using CallbackId = std::uint64_t;
   // Asked to free something when the cache cannot serve; answers whether it did. Called without
   // a lock; may call the allocator.

@@ -37,6 +37,13 @@ class Allocators {
     return find(device);
   }
 
+  Allocator* having(memory::DeviceAddress address) {
+    for (Allocator* allocator : all()) {
+      if (allocator->device().owns_range(address, 1)) return allocator;
+    }
+    return nullptr;
+  }
+
   void observe(std::function<void(memory::Allocator&)> observer) {
     const std::lock_guard lock(mutex_);
     observer_ = std::move(observer);
@@ -159,6 +166,10 @@ DeviceId current_device() {
 }
 
 memory::Allocator& allocator(WhichDevice which) { return allocators().of(which.resolve()); }
+
+memory::Allocator* find_allocator(memory::DeviceAddress address) {
+  return allocators().having(address);
+}
 
 void set_allocator_observer(std::function<void(memory::Allocator&)> observer) {
   allocators().observe(std::move(observer));

@@ -57,6 +57,10 @@ void set_device(WhichDevice which);
 // Throws InvalidArgument when those are wrong.
 [[nodiscard]] memory::Allocator& allocator(WhichDevice which = {});
 
+// The allocator whose device has the address; null where none has, or nothing was allocated there.
+// Of meta devices, whose addresses may be the same, the first.
+[[nodiscard]] memory::Allocator* find_allocator(memory::DeviceAddress address);
+
 // Told of every allocator of the process: of those there are at once, of others as they are made,
 // before anybody else has them. An empty function stops. It must not call allocator().
 void set_allocator_observer(std::function<void(memory::Allocator&)> observer);

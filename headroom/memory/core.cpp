@@ -7,13 +7,30 @@
 #include <utility>
 
 #include "headroom/base/checked.h"
+#include "headroom/base/error.h"
 #include "headroom/memory/internal/callbacks.h"
 #include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/tags.h"
 #include "headroom/memory/peak_scope.h"
 
 namespace headroom::memory {
 
 using device::DeviceResult;
+
+namespace {
+
+// One callback of many: what it throws keeps nobody else from being called.
+template <class Call>
+void call_back(const char* kind, Call&& call) noexcept {
+  try {
+    call();
+  } catch (...) {
+    std::fprintf(stderr, "headroom: %s callback threw; it is ignored\n", kind);
+  }
+}
+
+}  // namespace
 
 AllocatorCore::AllocatorCore(device::Device& device)
     : Allocator(device, *this),
@@ -54,6 +71,8 @@ bool AllocatorCore::limit_allows(std::uint64_t size_bytes) const noexcept {
 void AllocatorCore::tell_sinks(Action action,
                                const BlockNote& block,
                                std::uint64_t size_bytes) noexcept {
+  const Tag* tag = nullptr;
+  if (tags_ != nullptr) tag = tags_->begin(action, block.address, current_tag());
   const Event event{.action = action,
                     .category = block.context.category,
                     .is_small = block.is_small,
@@ -63,10 +82,12 @@ void AllocatorCore::tell_sinks(Action action,
                     .stream = block.stream,
                     .pool = block.pool,
                     .sequence = sequence_ - 1,
-                    .block_bytes = block.size_bytes};
+                    .block_bytes = block.size_bytes,
+                    .tag = tag};
   for (const Listener& listener : sinks_) {
     if (listener.wanted.has(action)) listener.sink->record(event);
   }
+  if (tags_ != nullptr) tags_->told(action, block.address, size_bytes);
 }
 
 void AllocatorCore::note_segment(Action action, const SegmentNote& segment) noexcept {
@@ -113,20 +134,6 @@ void AllocatorCore::tell_segment(Action action, const SegmentNote& segment) noex
         .is_small = segment.is_small},
        segment.size_bytes);
 }
-
-namespace {
-
-// One callback of many: what it throws keeps nobody else from being called.
-template <class Call>
-void call_back(const char* kind, Call&& call) noexcept {
-  try {
-    call();
-  } catch (...) {
-    std::fprintf(stderr, "headroom: %s callback threw; it is ignored\n", kind);
-  }
-}
-
-}  // namespace
 
 bool AllocatorCore::run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept {
   if (callbacks_->on_free.empty()) return false;
@@ -175,7 +182,58 @@ AllocationFailure AllocatorCore::fail(std::unique_lock<Mutex>& lock,
 void AllocatorCore::note_wishes() noexcept {
   wanted_ = {};
   for (const Listener& listener : sinks_) wanted_ |= listener.wanted;
+  if (tags_ != nullptr) wanted_ |= kAllActions;
   sinks_changed();
+}
+
+// --- Tags ----------------------------------------------------------------------------------------
+
+namespace {
+
+// The innermost scope of this thread.
+thread_local constinit void* t_tag_scope = nullptr;  // NOLINT(readability-identifier-naming)
+
+}  // namespace
+
+void AllocatorCore::TagScope::begin(AllocatorCore& core) {
+  std::shared_ptr<const TagMaker> maker;
+  {
+    const std::lock_guard lock(core.mutex_);
+    if (core.tags_ != nullptr) maker = core.tags_->maker();
+  }
+  if (maker == nullptr) return;
+  call_back("a tag", [&] { tag_ = (*maker)(); });
+  core_ = &core;
+  outer_ = static_cast<TagScope*>(std::exchange(t_tag_scope, this));
+}
+
+void AllocatorCore::TagScope::end() noexcept { t_tag_scope = outer_; }
+
+const Tag* AllocatorCore::current_tag() const noexcept {
+  const auto* const scope = static_cast<const TagScope*>(t_tag_scope);
+  return scope != nullptr && scope->core_ == this ? &scope->tag_ : nullptr;
+}
+
+Tag AllocatorCore::tag_of(DeviceAddress block) const {
+  return tags_ != nullptr ? tags_->of_block(block) : Tag{};
+}
+
+void AllocatorCore::add_tags(std::vector<SegmentInfo>& segments) const {
+  if (tags_ == nullptr) return;
+  for (SegmentInfo& segment : segments) {
+    segment.tag = tags_->of_segment(segment.address);
+    for (BlockInfo& block : segment.blocks) {
+      if (block.state != BlockState::kInactive) block.tag = tags_->of_block(block.address);
+    }
+  }
+}
+
+internal::PoolUse& AllocatorCore::pool_in_use(PoolId id, const char* call) const {
+  internal::PoolUse* const pool = find_pool(id);
+  if (pool == nullptr || pool->use_count == 0) {
+    throw InvalidArgument(std::string(call) + ": there is no such pool, or it was released before");
+  }
+  return *pool;
 }
 
 // --- Reports -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 // `mutex_` guards everything here and in a core. Nothing here allocates from the device.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,8 @@ namespace headroom::memory {
 
 namespace internal {
 struct Callbacks;
+struct PoolUse;
+class Tags;
 struct ThreadTally;
 }  // namespace internal
 class PeakScope;
@@ -107,6 +110,7 @@ class AllocatorCore : public Allocator {
   void trust_stream(StreamId stream) { known_streams_.insert(stream); }  // without asking
   [[nodiscard]] bool has_capture() const noexcept { return captures_ > 0; }
   [[nodiscard]] bool tells_of_blocks() const noexcept { return wanted_.meets(kBlockActions); }
+  class TagScope;  // the tag of the request under way, in internal/tag_scope.h
   // Whether `size_bytes` more may be taken from the device.
   [[nodiscard]] bool limit_allows(std::uint64_t size_bytes) const noexcept;
 
@@ -130,7 +134,8 @@ class AllocatorCore : public Allocator {
   virtual device::DeviceResult<void> do_free(DeviceAddress address) = 0;
   virtual device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) = 0;
   virtual void do_process_events() = 0;
-  virtual std::uint64_t do_empty_cache() = 0;
+  // Of the default pool: all that can be given back.
+  virtual std::uint64_t do_empty_cache(PoolId pool) = 0;
   virtual std::uint64_t do_trim(std::uint64_t keep_bytes) = 0;
   virtual void do_mark_step() {}  // a core whose cached memory stays where it is does nothing
   virtual AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
@@ -138,7 +143,6 @@ class AllocatorCore : public Allocator {
   virtual void do_configure(const AllocatorChoice& wanted) = 0;
   virtual void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) = 0;
   virtual void do_end_allocate_to_pool(PoolId id) = 0;
-  virtual void do_release_pool(PoolId id) = 0;
   // A share of the device in bytes; nothing when it means no bound.
   [[nodiscard]] virtual std::optional<std::uint64_t> limit_for_fraction(double fraction) const;
 
@@ -146,6 +150,10 @@ class AllocatorCore : public Allocator {
   [[nodiscard]] virtual AllocatorChoice core_settings() const = 0;
   virtual void captures_changed() noexcept {}  // has_capture() may answer otherwise
   [[nodiscard]] virtual std::optional<BlockInfo> find_block_locked(DeviceAddress address) const = 0;
+  [[nodiscard]] virtual std::optional<BlockPlace> locate_locked(DeviceAddress address) const = 0;
+  // A private pool, null where there is none; a new one, with one user.
+  [[nodiscard]] virtual internal::PoolUse* find_pool(PoolId id) const noexcept = 0;
+  virtual void make_pool(PoolId id) = 0;
   [[nodiscard]] virtual CoreAccount core_account(StreamId stream) const = 0;
   [[nodiscard]] virtual std::vector<LiveBlock> live_blocks() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments_locked() const = 0;
@@ -209,6 +217,11 @@ class AllocatorCore : public Allocator {
   [[nodiscard]] std::shared_ptr<const OutOfMemoryReport> report_for(const FailedRequest& request,
                                                                     std::unique_lock<Mutex>& lock);
   void fold_peaks() noexcept;  // of threads, then of scopes
+  // Throws InvalidArgument, saying which call it was, where the pool has no user.
+  [[nodiscard]] internal::PoolUse& pool_in_use(PoolId id, const char* call) const;
+  [[nodiscard]] const Tag* current_tag() const noexcept;
+  [[nodiscard]] Tag tag_of(DeviceAddress block) const;
+  void add_tags(std::vector<SegmentInfo>& segments) const;
 
   Actions wanted_{};  // by any of the sinks
   std::vector<Listener> sinks_{};
@@ -219,6 +232,8 @@ class AllocatorCore : public Allocator {
   int captures_ = 0;
   std::unordered_set<StreamId> known_streams_{StreamId::kDefault};
   std::unique_ptr<internal::Callbacks> callbacks_;
+  std::unique_ptr<internal::Tags> tags_{};  // null: none are made
+  std::atomic<bool> makes_tags_{false};     // the same, without the lock
   mutable Peaks running_{};
   std::vector<PeakScope*> scopes_{};
 };

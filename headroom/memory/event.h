@@ -77,6 +77,8 @@ struct Event {
   PoolId pool{};
   std::uint64_t sequence = 0;     // without a gap, per allocator
   std::uint64_t block_bytes = 0;  // of the block, in alloc and free: what `allocated` counts
+  // Of the block or segment, where tags are made; of the request in `oom`. To keep it, copy it.
+  const Tag* tag = nullptr;
 };
 
 // Receives events in order, one call at a time, inside the allocator: it must be quick, must not

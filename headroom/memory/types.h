@@ -25,6 +25,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +76,9 @@ struct PoolId {
   friend auto operator<=>(const PoolId&, const PoolId&) = default;
 };
 
+// Whatever a program remembers of an allocation: its stack, say (Allocator::set_tag_maker).
+using Tag = std::shared_ptr<void>;
+
 // What a snapshot says of a block.
 enum class BlockState : std::uint8_t {
   kInactive,     // cached
@@ -90,6 +94,7 @@ struct BlockInfo {
   BlockState state = BlockState::kInactive;
   Category category = Category::kUnknown;
   std::uint32_t annotation = 0;  // see annotation.h
+  Tag tag{};                     // of the allocation; null when inactive
 };
 
 // One segment, or one contiguous mapped run of an expandable one, as PyTorch's snapshots list them.
@@ -101,6 +106,16 @@ struct SegmentInfo {
   bool is_small = false;
   bool is_expandable = false;
   std::vector<BlockInfo> blocks{};
+  Tag tag{};  // of the allocation that it was taken for
+};
+
+// A block that is held, and the segment (or mapped run) that it lies in.
+struct BlockPlace {
+  BlockInfo block{};
+  StreamId stream = StreamId::kDefault;
+  PoolId pool{};
+  DeviceAddress segment_address = 0;
+  std::uint64_t segment_bytes = 0;
 };
 
 }  // namespace headroom::memory

@@ -1,5 +1,7 @@
 // The C ABI, on the cpu device: what PyTorch's plug-in stands on.
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -116,6 +118,28 @@ TEST(CAbi, AnOlderCallersStatisticsAreNotWrittenPast) {
   stats.active = 42;
   EXPECT_EQ(headroom_get_stats(allocator, &stats), HEADROOM_OK);
   EXPECT_EQ(stats.active, 42U);
+}
+
+// The environment is read once, so each case is a process of its own.
+int exit_with_settings(const char* settings) {
+  setenv("HEADROOM_ALLOC_CONF", settings, 1);  // NOLINT(concurrency-mt-unsafe)
+  headroom_allocator* allocator = nullptr;
+  if (headroom_open("cpu:0", &allocator) != HEADROOM_OK) {
+    std::fputs(headroom_last_error(), stderr);
+    return 10;
+  }
+  (void)headroom_allocate(allocator, 3 << 20, nullptr);
+  return stats_of(allocator).reserved == 20U << 20U ? 11 : 12;  // PyTorch's segment, or pages
+}
+
+TEST(CAbiDeathTest, TheEnvironmentChoosesTheAllocatorAsEverywhere) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  using ::testing::ExitedWithCode;
+  EXPECT_EXIT(std::exit(exit_with_settings("backend:native")), ExitedWithCode(11), "");
+  EXPECT_EXIT(std::exit(exit_with_settings("page_mb:2")), ExitedWithCode(12), "");
+  EXPECT_EXIT(std::exit(exit_with_settings("no_such_key:1")),
+              ExitedWithCode(10),
+              "HEADROOM_ALLOC_CONF: .*no_such_key");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/error.h"
+#include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/buffer.h"
@@ -217,6 +218,19 @@ TEST_F(Api, ADeviceWithoutVirtualMemoryGetsPyTorchsAllocator) {
   profile.has_virtual_memory = false;
   device::registry().add(device::MetaDevice::create({.index = 1004, .profile = profile}));
   EXPECT_FALSE(allocator("meta:1004").settings().paged);
+}
+
+TEST_F(Api, AnAddressLeadsToItsAllocator) {
+  for (const int index : {1010, 1011}) {
+    device::registry().add(device::CpuDevice::create({.index = index, .capacity_bytes = 64_MiB}));
+  }
+  memory::Allocator& first = allocator("cpu:1010");
+  memory::Allocator& second = allocator("cpu:1011");
+  const memory::Buffer large(first, 5_MiB);
+  const memory::Buffer small(second, 5_KiB);
+  EXPECT_EQ(find_allocator(large.address() + 1_MiB), &first);
+  EXPECT_EQ(find_allocator(small.address() + 100), &second);
+  EXPECT_EQ(find_allocator(1), nullptr);
 }
 
 // The environment is read once, so each case is a process of its own.

@@ -118,7 +118,7 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
       note_free_completed(note_of(heap_.complete(address).value()));
     }
   }
-  std::uint64_t do_empty_cache() override { return flush(); }
+  std::uint64_t do_empty_cache(PoolId /*pool*/) override { return flush(); }
   std::uint64_t do_trim(std::uint64_t /*keep_bytes*/) override { return flush(); }
   AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> /*size_bytes*/,
                                              StreamId /*stream*/) override {
@@ -128,7 +128,6 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
   [[nodiscard]] AllocatorChoice core_settings() const override { return {}; }
   void do_begin_allocate_to_pool(PoolId /*id*/, StreamFilter /*filter*/) override {}
   void do_end_allocate_to_pool(PoolId /*id*/) override {}
-  void do_release_pool(PoolId /*id*/) override {}
 
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override {
     const auto block = heap_.find(address);
@@ -140,6 +139,13 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
                      .category = block->context.category,
                      .annotation = block->context.annotation};
   }
+  [[nodiscard]] std::optional<BlockPlace> locate_locked(DeviceAddress /*address*/) const override {
+    return std::nullopt;
+  }
+  [[nodiscard]] internal::PoolUse* find_pool(PoolId /*id*/) const noexcept override {
+    return nullptr;
+  }
+  void make_pool(PoolId /*id*/) override {}
   [[nodiscard]] CoreAccount core_account(StreamId /*stream*/) const override {
     return {.cached_soft_bytes = heap_.page_bytes() - heap_.live_bytes()};
   }

@@ -6,6 +6,7 @@
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/memory/internal/caching_state.h"
 #include "headroom/memory/internal/rounding.h"
+#include "headroom/memory/internal/shortage.h"
 
 namespace headroom::memory {
 
@@ -15,12 +16,6 @@ using device::StatusCode;
 using internal::BlockPool;
 
 namespace {
-
-// The device has no room, as opposed to being broken: PyTorch goes on to free something.
-bool is_shortage(const DeviceStatus& status) noexcept {
-  return status == StatusCode::kOutOfMemory || status == StatusCode::kOutOfAddressSpace ||
-         status == StatusCode::kTooManyMappings || status == StatusCode::kOutOfHostMemory;
-}
 
 // A free block of an expandable segment can grow into the unmapped space behind it.
 std::uint64_t size_with_growth(const internal::Block& block) noexcept {
@@ -45,6 +40,7 @@ internal::FreePosition prefer_holes(const internal::FreeIndex& free,
 DeviceAddress CachingAllocator::do_allocate(std::uint64_t size_bytes,
                                             StreamId stream,
                                             std::optional<AllocationFailure>& failure) {
+  const TagScope tag(*this);
   std::unique_lock lock(mutex_);
   internal::PrivatePool* const pool = private_pool_for(stream, lock);
   if (stream != StreamId::kDefault) {
@@ -106,13 +102,14 @@ inline BlockPool& CachingAllocator::route(std::uint64_t rounded,
 }
 
 // Step 3, without taking: PyTorch looks at one candidate only.
-inline internal::FreePosition CachingAllocator::search(const Request& request) const {
+inline internal::FreePosition CachingAllocator::search(const Request& request,
+                                                       bool is_expandable) const {
   const internal::FreeIndex& free = *request.index;
   auto at = free.lower_bound(request.rounded);
   if (at == free.end()) return at;
 
   if (free.at(at).expandable != nullptr) {
-    if (uses_expandable(*request.pool)) {
+    if (is_expandable) {
       at = prefer_holes(free, at);
     } else {
       while (at != free.end() && free.at(at).expandable != nullptr) at = free.next(at);
@@ -130,7 +127,7 @@ inline internal::FreePosition CachingAllocator::search(const Request& request) c
 
 inline internal::FreePosition CachingAllocator::find_free_block(const Request& request) {
   if (limit_is_set() && state_->config.garbage_collection_threshold > 0) ++request.pool->searches;
-  return search(request);
+  return search(request, uses_expandable(*request.pool));
 }
 
 bool CachingAllocator::can_serve_from_cache(std::uint64_t size_bytes, StreamId stream) const {
@@ -142,7 +139,7 @@ bool CachingAllocator::can_serve_from_cache(std::uint64_t size_bytes, StreamId s
   if (index == pool.free.end()) return false;
   const Request request{
       .rounded = rounded, .stream = stream, .pool = &pool, .index = &index->second};
-  return search(request) != index->second.end();
+  return search(request, uses_expandable(pool)) != index->second.end();
 }
 
 namespace {
@@ -166,6 +163,26 @@ class PoolHold {
 
 }  // namespace
 
+// A free block of a pool that serves the default pool's failures; null when there is none.
+CachingAllocator::Block* CachingAllocator::take_from_failure_pools(const Request& request) {
+  if (request.pool->owner != nullptr) return nullptr;
+  for (const auto& [id, private_pool] : state_->private_pools) {
+    if (!private_pool->serves_failures) continue;
+    BlockPool& pool = route(request.rounded, private_pool.get());
+    const auto index = pool.free.find(request.stream);
+    if (index == pool.free.end()) continue;
+    Request there = request;
+    there.pool = &pool;
+    there.index = &index->second;
+    const auto at = search(there, /*is_expandable=*/false);
+    if (at == there.index->end()) continue;
+    Block& block = there.index->at(at);
+    there.index->erase(at);
+    return &block;
+  }
+  return nullptr;
+}
+
 // Steps 4 and 5: callbacks, garbage collection, grow, free a little, free everything. The pool is
 // not searched again after a flush, although the flush may have completed a fitting free: neither
 // does PyTorch.
@@ -183,6 +200,14 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<Mutex
   if (limit_is_set() && state_->config.garbage_collection_threshold > 0) collect_garbage();
 
   Grown grown = grow(lock, request, /*is_retry=*/false);
+  const auto ask_failure_pools = [&] {
+    if (grown.outcome != Growth::kNoRoom) return;
+    if (Block* const block = take_from_failure_pools(request)) {
+      grown = {.outcome = Growth::kDone, .block = block};
+    }
+  };
+  // 2.9 and 2.10 asked them last.
+  if (state_->version >= kPyTorch211) ask_failure_pools();
   if (grown.outcome == Growth::kNoRoom && release_available(request)) {
     grown = grow(lock, request, /*is_retry=*/false);
   }
@@ -190,6 +215,7 @@ CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<Mutex
     release_cached();
     grown = grow(lock, request, /*is_retry=*/true);
   }
+  if (state_->version < kPyTorch211) ask_failure_pools();
   return grown;
 }
 
@@ -209,7 +235,8 @@ CachingAllocator::Grown CachingAllocator::grow(std::unique_lock<Mutex>& lock,
   Grown grown = uses_expandable(*request.pool)
                     ? grow_expandable(request)
                     : take_segment(lock, request.segment, request.stream, *request.pool);
-  if (grown.outcome == Growth::kDeviceFailed && is_shortage(grown.status)) {
+  // PyTorch goes on to free something.
+  if (grown.outcome == Growth::kDeviceFailed && internal::is_shortage(grown.status)) {
     grown.outcome = Growth::kNoRoom;
   }
   return grown;
@@ -253,6 +280,10 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<Mutex>& 
 
 inline bool CachingAllocator::should_split(const Block& block, std::uint64_t rounded) const {
   const std::uint64_t rest = block.size - rounded;
+  const internal::PrivatePool* const owner = block.pool->owner;
+  if (owner != nullptr && owner->never_splits) [[unlikely]] {
+    return false;
+  }
   if (block.pool->is_small || uses_expandable(*block.pool)) return rest >= kMinBlockBytes;
   return rounded < state_->config.max_split_bytes && rest > kSmallBytes;
 }

@@ -94,10 +94,11 @@ void CachingAllocator::do_end_allocate_to_pool(PoolId id) {
   ended = state_->end_scope(id);
 }
 
-void CachingAllocator::do_release_pool(PoolId id) {
-  const std::lock_guard lock(mutex_);
-  state_->release_scope(id);
+internal::PoolUse* CachingAllocator::find_pool(PoolId id) const noexcept {
+  return state_->find_private_pool(id);
 }
+
+void CachingAllocator::make_pool(PoolId id) { state_->make_private_pool(id); }
 
 // --- Taking memory ahead -------------------------------------------------------------------------
 
@@ -120,6 +121,7 @@ device::DeviceResult<std::uint64_t> CachingAllocator::bytes_to_reserve(
 
 AllocationResult<std::uint64_t> CachingAllocator::do_reserve(
     std::optional<std::uint64_t> size_bytes, StreamId stream) {
+  const TagScope tag(*this);
   std::unique_lock lock(mutex_);
   if (auto known = check_stream(stream); !known) {
     return Unexpected(fail(lock, {.reason = FailureReason::kDevice, .status = known.error()}));

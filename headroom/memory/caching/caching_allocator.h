@@ -79,17 +79,19 @@ class CachingAllocator final : public AllocatorCore {
   device::DeviceResult<void> do_free(DeviceAddress address) override;
   device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) override;
   void do_process_events() override;
-  std::uint64_t do_empty_cache() override;
+  std::uint64_t do_empty_cache(PoolId pool) override;
   std::uint64_t do_trim(std::uint64_t keep_bytes) override;
   AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
                                              StreamId stream) override;
   void do_configure(const AllocatorChoice& wanted) override;
   void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
   void do_end_allocate_to_pool(PoolId id) override;
-  void do_release_pool(PoolId id) override;
   [[nodiscard]] std::optional<std::uint64_t> limit_for_fraction(double fraction) const override;
   [[nodiscard]] AllocatorChoice core_settings() const override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
+  [[nodiscard]] std::optional<BlockPlace> locate_locked(DeviceAddress address) const override;
+  [[nodiscard]] internal::PoolUse* find_pool(PoolId id) const noexcept override;
+  void make_pool(PoolId id) override;
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override;
@@ -125,9 +127,10 @@ class CachingAllocator final : public AllocatorCore {
                                      StreamId stream,
                                      internal::PrivatePool* pool);
   [[nodiscard]] BlockPool& route(std::uint64_t rounded, internal::PrivatePool* pool) const;
-  [[nodiscard]] internal::FreePosition search(const Request& request) const;
+  [[nodiscard]] internal::FreePosition search(const Request& request, bool is_expandable) const;
   [[nodiscard]] internal::FreePosition find_free_block(const Request& request);
   [[nodiscard]] Grown allocate_slowly(std::unique_lock<Mutex>& lock, const Request& request);
+  [[nodiscard]] Block* take_from_failure_pools(const Request& request);
   [[nodiscard]] Grown grow(std::unique_lock<Mutex>& lock, const Request& request, bool is_retry);
   [[nodiscard]] Grown take_segment(std::unique_lock<Mutex>& lock,
                                    std::uint64_t size_bytes,
@@ -151,6 +154,7 @@ class CachingAllocator final : public AllocatorCore {
   bool release_segment(Block& block);
   void release_pool_blocks(BlockPool& pool);
   void release_cached();
+  void release_private_pools(std::optional<PoolId> only = std::nullopt);
   std::uint64_t release_everything();
   [[nodiscard]] bool release_available(const Request& request);
   void collect_garbage();

@@ -61,6 +61,20 @@ std::optional<BlockInfo> CachingAllocator::find_block_locked(DeviceAddress addre
   return block_info(*block);
 }
 
+std::optional<BlockPlace> CachingAllocator::locate_locked(DeviceAddress address) const {
+  const Block* found = nullptr;
+  state_->active.for_each([&](const Block& block) {
+    if (block.is_allocated && address - block.address < block.size) found = &block;
+  });
+  if (found == nullptr) return std::nullopt;
+  BlockPlace place{.block = block_info(*found), .stream = found->stream, .pool = found->pool->id()};
+  const Block* head = found;
+  while (head->prev != nullptr && head->prev->is_mapped) head = head->prev;
+  place.segment_address = head->address;
+  for (; head != nullptr && head->is_mapped; head = head->next) place.segment_bytes += head->size;
+  return place;
+}
+
 AllocatorCore::CoreAccount CachingAllocator::core_account(StreamId stream) const {
   CoreAccount account{.is_expandable = state_->config.expandable_segments,
                       .expandable_reserve_bytes = state_->config.expandable_reserve_bytes,

@@ -191,9 +191,16 @@ void CachingAllocator::release_cached() {
     release_pool_blocks(s.large);
     release_pool_blocks(s.small);
   }
+  release_private_pools();
+  retry_strays();
+}
+
+// Those that nobody needs, or of these only one.
+void CachingAllocator::release_private_pools(std::optional<PoolId> only) {
+  internal::CachingState& s = *state_;
   for (auto it = s.private_pools.begin(); it != s.private_pools.end();) {
     internal::PrivatePool& pool = *it->second;
-    if (pool.use_count > 0) {
+    if (pool.use_count > 0 || (only && pool.id != *only)) {
       ++it;
       continue;
     }
@@ -204,7 +211,6 @@ void CachingAllocator::release_cached() {
                           !is_pool_in_use(pool);
     it = is_empty ? s.private_pools.erase(it) : std::next(it);
   }
-  retry_strays();
 }
 
 // What a program asks for, as opposed to the flush of a request. Returns the bytes.
@@ -215,9 +221,14 @@ std::uint64_t CachingAllocator::release_everything() {
   return before - reserved_bytes();
 }
 
-std::uint64_t CachingAllocator::do_empty_cache() {
+std::uint64_t CachingAllocator::do_empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  return release_everything();
+  if (pool.is_default()) return release_everything();
+  const std::uint64_t before = reserved_bytes();
+  if (!acts_as_capturing()) wait_for_pending();
+  release_private_pools(pool);
+  retry_strays();
+  return before - reserved_bytes();
 }
 
 std::uint64_t CachingAllocator::do_trim(std::uint64_t keep_bytes) {

@@ -59,17 +59,14 @@ struct BlockPool {
   }
 };
 
-struct PrivatePool {
-  explicit PrivatePool(PoolId pool_id) noexcept : id(pool_id) {
+struct PrivatePool : PoolUse {
+  explicit PrivatePool(PoolId pool_id) noexcept : PoolUse(pool_id) {
     small.owner = this;
     large.owner = this;
   }
   PrivatePool(const PrivatePool&) = delete;
   PrivatePool& operator=(const PrivatePool&) = delete;
 
-  PoolId id;
-  // Scopes and graphs that still need the pool; at 0 its cached memory may go.
-  int use_count = 1;
   // Requests under way that may have opened the lock.
   int requests = 0;
   BlockPool small{.is_small = true};

@@ -6,6 +6,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/core.h"
+#include "headroom/memory/internal/tag_scope.h"
 #include "headroom/memory/internal/thread_tally.h"
 
 namespace headroom::memory {

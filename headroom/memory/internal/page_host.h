@@ -56,9 +56,6 @@ struct PageSupply {
   bool wants_large = true;    // in the arena of large blocks
 };
 
-// The device has no room, as opposed to being broken.
-[[nodiscard]] bool is_shortage(const device::DeviceStatus& status) noexcept;
-
 enum class Backing : std::uint8_t { kDone, kTooFew, kDeviceFailed };
 
 struct Backed {

@@ -23,11 +23,9 @@ namespace headroom::memory::internal {
 
 // Every growth of a private pool is one handle of its own, which is never moved, shared or cut: a
 // graph may keep its addresses, and a collective may register it.
-struct PagedPool {
-  explicit PagedPool(PoolId pool_id) noexcept : id(pool_id) {}
+struct PagedPool : PoolUse {
+  using PoolUse::PoolUse;
 
-  PoolId id;
-  int use_count = 1;  // scopes and graphs that still need it
   std::map<StreamId, FreeBins> free{};
 };
 

@@ -53,7 +53,17 @@ class FilterCall {
   FilterCall* outer_;
 };
 
-// Pool is made from its id, and has `use_count`: scopes and graphs that still need it.
+// What every core's private pool has.
+struct PoolUse {
+  explicit PoolUse(PoolId pool_id) noexcept : id(pool_id) {}
+
+  PoolId id;
+  int use_count = 1;  // scopes and graphs that still need it; at 0 its cached memory may go
+  bool never_splits = false;
+  bool serves_failures = false;  // of requests for the default pool
+};
+
+// Pool is made from its id, and is a PoolUse.
 template <class Pool>
 struct PoolScopes {
   std::map<PoolId, std::unique_ptr<Pool>> private_pools{};
@@ -74,6 +84,12 @@ struct PoolScopes {
     return nullptr;
   }
 
+  [[nodiscard]] Pool* find_private_pool(PoolId id) const noexcept {
+    const auto found = private_pools.find(id);
+    return found != private_pools.end() ? found->second.get() : nullptr;
+  }
+  void make_private_pool(PoolId id) { private_pools.emplace(id, std::make_unique<Pool>(id)); }
+
   [[nodiscard]] bool is_open(PoolId id) const noexcept {
     return std::ranges::any_of(scopes, [id](const auto& scope) { return scope->id == id; });
   }
@@ -90,7 +106,7 @@ struct PoolScopes {
     scopes.reserve(scopes.size() + 1);
     auto scope = std::make_shared<PoolScope>();
     if (found == private_pools.end()) {
-      private_pools.emplace(id, std::make_unique<Pool>(id));
+      make_private_pool(id);
     } else {
       ++found->second->use_count;
     }
@@ -109,14 +125,6 @@ struct PoolScopes {
     auto ended = std::move(*found);
     scopes.erase(found);
     return ended;
-  }
-
-  void release_scope(PoolId id) {
-    const auto found = private_pools.find(id);
-    if (found == private_pools.end() || found->second->use_count == 0) {
-      throw InvalidArgument("release_pool: there is no such pool, or it was released before");
-    }
-    --found->second->use_count;
   }
 
  private:

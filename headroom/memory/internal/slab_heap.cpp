@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "headroom/base/check.h"
+#include "headroom/base/checked.h"
 
 namespace headroom::memory::internal {
 namespace {
@@ -294,6 +295,15 @@ std::optional<SlabBlock> SlabHeap::find(DeviceAddress address) const noexcept {
   const SlotWord word(place.word->load(std::memory_order_relaxed));
   if (word.state() != SlotState::kHeld && word.state() != SlotState::kPending) return std::nullopt;
   return describe(address, *place.page, word);
+}
+
+DeviceAddress SlabHeap::block_around(DeviceAddress address) const noexcept {
+  SlabPage* const page = place_of(round_down(address, kMinBlockBytes)).page;
+  if (page == nullptr || page->owner == nullptr) return 0;
+  const std::size_t granule = (address - page->address) / kGranuleBytes;
+  if ((page->free_granules >> granule & 1U) != 0) return 0;
+  const Slab& slab = page->slab_of(address);
+  return slab.address + slab.index_of(address) * kClasses[slab.size_class].block_bytes;
 }
 
 bool SlabHeap::mark_used_elsewhere(DeviceAddress address) noexcept {

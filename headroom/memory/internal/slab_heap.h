@@ -109,6 +109,8 @@ class SlabHeap {
   SlabBlock finish_free(DeviceAddress address) noexcept;
   // A block that is held or pending.
   [[nodiscard]] std::optional<SlabBlock> find(DeviceAddress address) const noexcept;
+  // Where a block that holds the byte would start; 0 where no slab is.
+  [[nodiscard]] DeviceAddress block_around(DeviceAddress address) const noexcept;
   // Another stream uses a held block: its free needs the lock. Says whether it is one.
   bool mark_used_elsewhere(DeviceAddress address) noexcept;
   // A held block was freed but is still in use; complete() takes it back. Says whether it was held.

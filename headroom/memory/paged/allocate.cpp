@@ -4,6 +4,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/context.h"
 #include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/internal/shortage.h"
 #include "headroom/memory/internal/slab_cached.h"
 
 namespace headroom::memory {
@@ -44,6 +45,7 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
                                               StreamId stream,
                                               std::optional<AllocationFailure>& failure) {
   PagedState& s = *state_;
+  const TagScope tag(*this);
   std::unique_lock lock(mutex_);
   internal::PagedPool* pool = nullptr;
   if (!s.scopes.empty()) [[unlikely]] {
@@ -181,6 +183,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   if (Block* const hole = find_backed(request)) return at_front(*hole);
   Place found = stitch(request);
   if (found.is_found()) return found;
+  if (Block* const hole = find_in_failure_pools(request)) return at_front(*hole);
   // The ladder: what others can give, then what waiting can.
   if (run_free_callbacks(lock)) {
     prepare();
@@ -226,6 +229,24 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
   return {};
 }
 
+// A free block of a pool that serves the default pool's failures; null when there is none.
+PagedAllocator::Block* PagedAllocator::find_in_failure_pools(const Request& request) {
+  for (const auto& [id, pool] : state_->private_pools) {
+    if (!pool->serves_failures) continue;
+    const auto free = pool->free.find(request.stream);
+    if (free == pool->free.end()) continue;
+    if (Block* const block = free->second.find(request.rounded)) return block;
+  }
+  return nullptr;
+}
+
+// Of a pool that never splits.
+bool PagedAllocator::takes_whole(const Block& hole) const noexcept {
+  if (!hole.arena->is_private()) return false;
+  const internal::PagedPool* const pool = state_->find_private_pool(hole.arena->pool);
+  return pool != nullptr && pool->never_splits;
+}
+
 // The block at a place, out of the free ones.
 inline PagedAllocator::Block& PagedAllocator::take(const Request& request,
                                                    Block& hole,
@@ -237,7 +258,7 @@ inline PagedAllocator::Block& PagedAllocator::take(const Request& request,
     free.insert(store.cut_front(hole, at - hole.address));
   }
   Block* block = &hole;
-  if (hole.size > request.rounded) {
+  if (hole.size > request.rounded && !takes_whole(hole)) {
     block = &store.cut_front(hole, request.rounded);
     free.insert(hole);
   }

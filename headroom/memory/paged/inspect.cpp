@@ -60,6 +60,39 @@ std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address
   return block_info(*block);
 }
 
+namespace {
+
+// The mapped run around a block, as segments() lists it.
+void add_run(const internal::Block& block, BlockPlace& place) {
+  const internal::Block* head = &block;
+  while (head->prev != nullptr && head->prev->is_mapped) head = head->prev;
+  place.segment_address = head->address;
+  for (; head != nullptr && head->is_mapped; head = head->next) place.segment_bytes += head->size;
+}
+
+}  // namespace
+
+std::optional<BlockPlace> PagedAllocator::locate_locked(DeviceAddress address) const {
+  if (state_->slabs.owns(address)) {
+    const DeviceAddress start = state_->slabs.block_around(address);
+    const std::optional<BlockInfo> block = find_block_locked(start);
+    if (!block) return std::nullopt;
+    return BlockPlace{.block = *block,
+                      .stream = state_->slabs.find(start)->stream,
+                      .segment_address = round_down(start, internal::kSlabPageBytes),
+                      .segment_bytes = internal::kSlabPageBytes};
+  }
+  const Block* found = nullptr;
+  state_->active.for_each([&](const Block& block) {
+    if (block.is_allocated && address - block.address < block.size) found = &block;
+  });
+  if (found == nullptr) return std::nullopt;
+  BlockPlace place{
+      .block = block_info(*found), .stream = found->stream, .pool = found->arena->pool};
+  add_run(*found, place);
+  return place;
+}
+
 // Free pages of the stream can be put together to one block, whatever lies between them.
 AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
   CoreAccount account{.is_expandable = true, .page_bytes = state_->options.page_bytes};

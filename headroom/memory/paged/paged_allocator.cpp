@@ -248,15 +248,17 @@ void PagedAllocator::fold_threads() const noexcept { state_->slabs.fold_all(); }
 void PagedAllocator::hold_threads() const noexcept { state_->slabs.hold(); }
 void PagedAllocator::release_threads() const noexcept { state_->slabs.release(); }
 
-void PagedAllocator::do_release_pool(PoolId id) {
-  const std::lock_guard lock(mutex_);
-  state_->release_scope(id);
+internal::PoolUse* PagedAllocator::find_pool(PoolId id) const noexcept {
+  return state_->find_private_pool(id);
 }
+
+void PagedAllocator::make_pool(PoolId id) { state_->make_private_pool(id); }
 
 // --- Taking memory ahead -------------------------------------------------------------------------
 
 AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::uint64_t> size_bytes,
                                                            StreamId stream) {
+  const TagScope tag(*this);
   std::unique_lock lock(mutex_);
   PagedState& s = *state_;
   s.slabs.fold_own();

@@ -71,7 +71,7 @@ class PagedAllocator final : public AllocatorCore {
   device::DeviceResult<void> do_free(DeviceAddress address) override;
   device::DeviceResult<void> do_record_stream(DeviceAddress address, StreamId stream) override;
   void do_process_events() override;
-  std::uint64_t do_empty_cache() override;
+  std::uint64_t do_empty_cache(PoolId pool) override;
   std::uint64_t do_trim(std::uint64_t keep_bytes) override;
   void do_mark_step() override;
   AllocationResult<std::uint64_t> do_reserve(std::optional<std::uint64_t> size_bytes,
@@ -79,10 +79,12 @@ class PagedAllocator final : public AllocatorCore {
   void do_configure(const AllocatorChoice& wanted) override;
   void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
   void do_end_allocate_to_pool(PoolId id) override;
-  void do_release_pool(PoolId id) override;
   [[nodiscard]] AllocatorChoice core_settings() const override;
   void captures_changed() noexcept override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
+  [[nodiscard]] std::optional<BlockPlace> locate_locked(DeviceAddress address) const override;
+  [[nodiscard]] internal::PoolUse* find_pool(PoolId id) const noexcept override;
+  void make_pool(PoolId id) override;
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;
   [[nodiscard]] std::vector<LiveBlock> live_blocks() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments_locked() const override;
@@ -138,6 +140,8 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] Block* find_backed(const Request& request);
   [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
   [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
+  [[nodiscard]] Block* find_in_failure_pools(const Request& request);
+  [[nodiscard]] bool takes_whole(const Block& hole) const noexcept;
   [[nodiscard]] static Place at_front(Block& block) noexcept;
   Block& take(const Request& request, Block& hole, DeviceAddress at);
   DeviceAddress hand_out(const Request& request, Block& hole, DeviceAddress at);
@@ -164,7 +168,7 @@ class PagedAllocator final : public AllocatorCore {
   void process_pending();
   void wait_for_pending();
   std::uint64_t release_cached(std::uint64_t keep_bytes);
-  void release_pools();
+  void release_pools(std::optional<PoolId> only = std::nullopt);
   [[nodiscard]] bool is_pool_in_use(const internal::PagedPool& pool) const;
   void trim_when_idle();
   [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;

@@ -9,6 +9,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/page_store.h"
+#include "headroom/memory/internal/shortage.h"
 
 namespace headroom::memory::internal {
 

@@ -147,9 +147,16 @@ void PagedAllocator::do_process_events() {
 
 // --- Giving back ---------------------------------------------------------------------------------
 
-std::uint64_t PagedAllocator::do_empty_cache() {
+std::uint64_t PagedAllocator::do_empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  return release_cached(0);
+  if (pool.is_default()) return release_cached(0);
+  if (has_capture()) return 0;
+  const std::uint64_t before = reserved_bytes();
+  state_->slabs.fold_own();
+  wait_for_pending();
+  state_->store.wait_for_streams();
+  release_pools(pool);
+  return before - reserved_bytes();
 }
 
 std::uint64_t PagedAllocator::do_trim(std::uint64_t keep_bytes) {
@@ -192,12 +199,13 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   return before - reserved_bytes();
 }
 
-// Handles of private pools that nobody needs any more. The streams have been waited for.
-void PagedAllocator::release_pools() {
+// Handles of private pools that nobody needs any more, or of these only one. The streams have been
+// waited for.
+void PagedAllocator::release_pools(std::optional<PoolId> only) {
   PagedState& s = *state_;
   for (auto it = s.private_pools.begin(); it != s.private_pools.end();) {
     internal::PagedPool& pool = *it->second;
-    if (pool.use_count > 0) {
+    if (pool.use_count > 0 || (only && pool.id != *only)) {
       ++it;
       continue;
     }

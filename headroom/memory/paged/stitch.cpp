@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/internal/shortage.h"
 
 namespace headroom::memory {
 
@@ -21,16 +22,6 @@ constexpr int kOverflowLooks = 64;
 constexpr std::uint64_t kMostStale = 32'768;
 
 }  // namespace
-
-namespace internal {
-
-bool is_shortage(const device::DeviceStatus& status) noexcept {
-  using device::StatusCode;
-  return status == StatusCode::kOutOfMemory || status == StatusCode::kOutOfAddressSpace ||
-         status == StatusCode::kTooManyMappings || status == StatusCode::kOutOfHostMemory;
-}
-
-}  // namespace internal
 
 // What the bound is made of is known best while the pages are being looked at.
 void PagedAllocator::note_search(std::uint64_t rounded) {
