@@ -241,8 +241,9 @@ namespace {
 
 void check_private(PoolId id, const char* call) {
   if (!id.is_default()) return;
-  throw InvalidArgument(std::string(call) +
-                        ": (0, 0) is the default pool; new_pool_id() makes an id for a private one");
+  throw InvalidArgument(
+      std::string(call) +
+      ": (0, 0) is the default pool; new_pool_id() makes an id for a private one");
 }
 
 }  // namespace
