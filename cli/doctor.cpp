@@ -14,6 +14,7 @@
 #include "headroom/replay/program.h"
 #include "headroom/trace/device_name.h"
 
+#include "cli/category_rules_input.h"
 #include "cli/commands.h"
 #include "cli/trace_input.h"
 #include "cli/typed_words.h"
@@ -28,6 +29,7 @@ struct DoctorWords {
   std::string version{};
   std::string max_peak{};
   std::string max_growth{};
+  std::string rules_path{};
 };
 
 DoctorQuestion question_of(const DoctorWords& typed) {
@@ -39,6 +41,9 @@ DoctorQuestion question_of(const DoctorWords& typed) {
     question.options.bounds.card_bytes = card->size_bytes;
   }
   question.options.replays.version = typed_pytorch(typed.version);
+  if (!typed.rules_path.empty()) {
+    question.options.replays.rules = read_category_rules(typed.rules_path);
+  }
   return question;
 }
 
@@ -166,6 +171,11 @@ RunFunction add_doctor(CLI::App& app) {
          typed->max_growth,
          "exit with 3 if a step adds more than this, such as 1MiB; less is not called a leak")
       ->type_name("SIZE")
+      ->group(kGroup);
+  app.add_option("--rules",
+                 typed->rules_path,
+                 "a file of rules that give blocks a category (docs/guide/categories.md)")
+      ->type_name("FILE")
       ->group(kGroup);
   return [typed](const Context& context) { return run(*typed, context); };
 }

@@ -270,7 +270,7 @@ RunFunction add_info(CLI::App& app) {
       ->group("Options");
   app.add_option("--rules",
                  question->rules_path,
-                 "a file of rules that give blocks a category (docs/guide/traces.md)")
+                 "a file of rules that give blocks a category (docs/guide/categories.md)")
       ->type_name("FILE")
       ->group("Options");
   auto by = std::make_shared<std::string>();

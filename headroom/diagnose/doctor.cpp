@@ -115,8 +115,10 @@ class Doctor {
   // --- The moment ---
 
   [[nodiscard]] Account account_at(std::uint32_t position) const {
-    Account account = replay::recorded_account(
-        index_, {.position = position, .card_bytes = options_.bounds.card_bytes});
+    Account account = replay::recorded_account(index_,
+                                               {.position = position,
+                                                .card_bytes = options_.bounds.card_bytes,
+                                                .rules = options_.replays.rules});
     // Where the device was full, its free bytes say so themselves.
     if (!out_.limit || out_.limit->source == LimitSource::kDevice) return account;
     account.limit_bytes = out_.limit->low_bytes;

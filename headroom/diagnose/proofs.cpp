@@ -70,8 +70,10 @@ Foreseen Replays::foresee(const Bounds& bounds) const {
   Foreseen out{.fits = result.fits, .peak_reserved = result.peak_reserved};
   if (result.fits || !result.first_failure || !result.first_failure->report) return out;
   out.event = program.op_events[result.first_failure->op];
-  out.account = replay::with_holders(
-      result.first_failure->report->account, index_, static_cast<std::uint32_t>(out.event));
+  out.account = replay::with_holders(result.first_failure->report->account,
+                                     index_,
+                                     static_cast<std::uint32_t>(out.event),
+                                     choices_.rules);
   if (!bounds.card_bytes) out.account = memory::ending_at_limit(std::move(out.account));
   return out;
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "headroom/analysis/category_rules.h"
 #include "headroom/analysis/index.h"
 #include "headroom/diagnose/limit.h"
 #include "headroom/memory/account.h"
@@ -24,6 +25,7 @@ struct ReplayChoices {
   std::optional<memory::PyTorchVersion> version{};     // else as far as the recording says
   int threads = 0;                                     // 0: as many as the machine has
   std::function<void(const std::string&)> progress{};  // told what is being done
+  analysis::CategoryRules rules{};                     // for the accounts
 };
 
 // One run: of what, under what, and what came out.

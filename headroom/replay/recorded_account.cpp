@@ -182,9 +182,12 @@ void add_sites(Account& account, const TraceIndex& index, const std::vector<std:
   });
 }
 
-void add_live(Account& account, const TraceIndex& index, std::uint32_t position) {
+void add_live(Account& account,
+              const TraceIndex& index,
+              std::uint32_t position,
+              const analysis::CategoryRules& rules) {
   const std::vector<std::uint32_t> held = index.allocated_at(position);
-  const analysis::Categories categories(index);
+  const analysis::Categories categories(index, rules);
   std::uint64_t allocated = 0;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
@@ -244,8 +247,11 @@ device::DeviceId device_of(const trace::RecordedDevice& said, const trace::Devic
 
 }  // namespace
 
-Account with_holders(Account account, const TraceIndex& index, std::uint32_t position) {
-  Account recorded = recorded_account(index, {.position = position});
+Account with_holders(Account account,
+                     const TraceIndex& index,
+                     std::uint32_t position,
+                     const analysis::CategoryRules& rules) {
+  Account recorded = recorded_account(index, {.position = position, .rules = rules});
   account.device = recorded.device;
   if (recorded.live() != account.live()) return account;
   account.live_bytes = recorded.live_bytes;
@@ -261,7 +267,7 @@ Account recorded_account(const TraceIndex& index, const AccountQuestion& questio
                   .limit_bytes = question.limit_bytes ? question.limit_bytes : said.limit_bytes,
                   .is_expandable = config.expandable_segments || said.page_bytes != 0,
                   .page_bytes = said.page_bytes};
-  add_live(account, index, question.position);
+  add_live(account, index, question.position, question.rules);
   add_request(account, index, question.position, config);
   const auto blocks = extents(index, question.position);
   Cached cached(account, account.asked_stream);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "headroom/analysis/category_rules.h"
 #include "headroom/analysis/index.h"
 #include "headroom/memory/account.h"
 
@@ -15,6 +16,7 @@ struct AccountQuestion {
   // a failure says so, what was free then.
   std::optional<std::uint64_t> card_bytes{};
   std::optional<std::uint64_t> limit_bytes{};
+  analysis::CategoryRules rules{};  // of a user, who knows better
 };
 
 // The lines of the blocks and segments at a position add up to what was reserved there, to the
@@ -26,6 +28,7 @@ struct AccountQuestion {
 // says: what the live blocks are, and whose. As it was where they are not the same blocks.
 [[nodiscard]] memory::Account with_holders(memory::Account account,
                                            const analysis::TraceIndex& index,
-                                           std::uint32_t position);
+                                           std::uint32_t position,
+                                           const analysis::CategoryRules& rules = {});
 
 }  // namespace headroom::replay

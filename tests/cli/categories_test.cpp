@@ -126,6 +126,10 @@ TEST(InfoCommand, TakesRulesAndNamesTheLineThatIsWrong) {
   const auto json = nlohmann::json::parse(ruled.out);
   EXPECT_GE(json["categories_at_peak"]["data"], 8U * (4U << 20U));
   EXPECT_TRUE(json["categories_known_by"]["data"].contains("rule"));
+  // The doctor's account obeys them too.
+  const auto judged = run_headroom({"doctor", sample, "--rules", rules.string(), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(judged.out)["account"]["live"]["data"],
+            json["categories_at_peak"]["data"]);
   std::ofstream(rules) << "data size:4MiB\nweights size:4MiB\n";
   const auto wrong = run_headroom({"info", sample, "--rules", rules.string()});
   EXPECT_EQ(wrong.exit_code, 1);
