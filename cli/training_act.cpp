@@ -101,7 +101,7 @@ std::vector<TrainingRow> training_rows(const StepConfig& config) {
     rows.back().fits = train::plan(changed, {.limit_bytes = kTrainingLimit}).fits;
   };
   add("no fix", [](StepConfig&) {});
-  add("sgd instead of adamw", [](StepConfig& c) {
+  add("sgd, not adamw", [](StepConfig& c) {
     c.optimizer = "sgd";
     c.lr = 0.1;
   });
@@ -109,7 +109,7 @@ std::vector<TrainingRow> training_rows(const StepConfig& config) {
   add("checkpoint sqrt(n)", [](StepConfig& c) { c.checkpoint = CheckpointMode::kSqrt; });
   add("checkpoint all", [](StepConfig& c) { c.checkpoint = CheckpointMode::kAll; });
   add("4 micro-batches", [](StepConfig& c) { c.accumulate = 4; });
-  add("checkpoint all, 4 micro-batches", [](StepConfig& c) {
+  add("all + micro-batches", [](StepConfig& c) {
     c.checkpoint = CheckpointMode::kAll;
     c.accumulate = 4;
   });
