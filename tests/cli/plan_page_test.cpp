@@ -182,7 +182,7 @@ class PlanPage : public ::testing::Test {
   static Json categories_of(const Json& plan) {
     const Json& all = plan["categories"];
     Json out{{"parameters", all["parameter"]},
-             {"optimizer", all["optimizer_state"]},
+             {"optimizer state", all["optimizer_state"]},
              {"data", all["data"]},
              {"gradients", all["gradient"]},
              {"activations", all["activation"]},
