@@ -27,6 +27,17 @@ if(private)
   message(FATAL_ERROR "private headers are installed: ${private}")
 endif()
 
+run("${prefix}/bin/headroom" --version)
+file(GLOB_RECURSE installed RELATIVE "${prefix}" "${prefix}/*")
+foreach(file
+    lib[^/]*/headroom/libheadroom_torch.so lib[^/]*/headroom/headroom_torch.py
+    lib[^/]*/pkgconfig/headroom.pc include/headroom/c/headroom.h
+    share/headroom/samples/leak_loss.pickle.zst share/doc/headroom/docs/guide/install.md)
+  if(NOT "${installed}" MATCHES "(^|;)${file}(;|$)")
+    message(FATAL_ERROR "${file} is not installed")
+  endif()
+endforeach()
+
 foreach(component memory "")
   set(name "with-${component}")
   configure(${name} -D COMPONENT=${component})
