@@ -220,7 +220,8 @@ TEST_F(Api, ADeviceWithoutVirtualMemoryGetsPyTorchsAllocator) {
   EXPECT_FALSE(allocator("meta:1004").settings().paged);
 }
 
-TEST_F(Api, AnAddressLeadsToItsAllocator) {
+// In a process of its own: what these allocators keep would be there for every later test.
+int exit_with_addresses() {
   for (const int index : {1010, 1011}) {
     device::registry().add(device::CpuDevice::create({.index = index, .capacity_bytes = 64_MiB}));
   }
@@ -228,9 +229,14 @@ TEST_F(Api, AnAddressLeadsToItsAllocator) {
   memory::Allocator& second = allocator("cpu:1011");
   const memory::Buffer large(first, 5_MiB);
   const memory::Buffer small(second, 5_KiB);
-  EXPECT_EQ(find_allocator(large.address() + 1_MiB), &first);
-  EXPECT_EQ(find_allocator(small.address() + 100), &second);
-  EXPECT_EQ(find_allocator(1), nullptr);
+  if (find_allocator(large.address() + 1_MiB) != &first) return 10;
+  if (find_allocator(small.address() + 100) != &second) return 11;
+  return find_allocator(1) == nullptr ? 0 : 12;
+}
+
+TEST(ApiDeathTest, AnAddressLeadsToItsAllocator) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(exit_with_addresses()), ExitedWithCode(0), "");
 }
 
 // The environment is read once, so each case is a process of its own.
