@@ -6,11 +6,14 @@ set(HEADROOM_REPLAY_SOURCES
   internal/compiler.cpp
   internal/explain_mismatch.cpp
   internal/halves.cpp
+  internal/in_order.cpp
+  internal/live_floor.cpp
   internal/machine.cpp
   internal/request_sizes.cpp
   internal/reservations.cpp
   internal/start.cpp
   internal/trial.cpp
+  internal/tune_family.cpp
   internal/tune_space.cpp
   player.cpp
   policy.cpp

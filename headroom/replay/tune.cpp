@@ -1,94 +1,34 @@
 #include "headroom/replay/tune.h"
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <chrono>
-#include <cmath>
-#include <map>
-#include <system_error>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "headroom/base/error.h"
+#include "headroom/replay/internal/in_order.h"
 #include "headroom/replay/internal/trial.h"
+#include "headroom/replay/internal/tune_family.h"
 #include "headroom/replay/internal/tune_space.h"
 
 namespace headroom::replay {
 
+using internal::Family;
 using internal::Setting;
 using internal::Space;
 using internal::Trial;
+using internal::TrialBounds;
 using internal::Trials;
+using internal::Tried;
 
 namespace {
 
-// What passes the best by this is stopped: first to learn which keys help, then to find a better
-// one.
-constexpr double kWideMargin = 1.04;
-constexpr double kNarrowMargin = 1.002;
-// How many settings of a family have their lines tried in a round, and how many rounds there are.
-constexpr std::size_t kStarts = 4;
 constexpr int kRounds = 8;
-constexpr int kIdleRounds = 2;
-// Less than this is no reason for another round.
-constexpr double kLeastGain = 0.002;
-// So many settings are tried with one bound. Independent of the threads, so that the answer is.
-constexpr std::size_t kBatch = 16;
-// What a search may take, in ops that are run: as many as this many whole replays, at least what
-// nobody waits for, at most some ten seconds on one core. A long recording is tried with fewer
-// settings.
-constexpr std::uint64_t kReplays = 160;
-constexpr std::uint64_t kReplaysExpandable = 190;  // more, where there are both families
-constexpr std::uint64_t kFewestOps = 2'800'000;
-constexpr std::uint64_t kMostOps = 46'000'000;
-constexpr std::uint64_t kFewestTrials = 64;
-
-struct Tried {
-  Setting setting{};
-  Candidate candidate{};
-  bool was_stopped = false;
-  bool is_start = false;  // its lines were tried
-  std::uint64_t ops = 0;
-};
-
-// The best first; what was stopped comes last, the later the better.
-bool comes_before(const Tried& a, const Tried& b) {
-  if (a.was_stopped != b.was_stopped) return b.was_stopped;
-  if (a.was_stopped && a.ops != b.ops) return a.ops > b.ops;
-  if (!a.was_stopped && is_better(a.candidate, b.candidate)) return true;
-  if (!a.was_stopped && is_better(b.candidate, a.candidate)) return false;
-  return a.setting < b.setting;
-}
-
-// The best with and without expandable segments are looked for apart: not all can use them.
-struct Family {
-  std::vector<Tried> tried{};
-
-  void sort() { std::ranges::sort(tried, comes_before); }
-  [[nodiscard]] const Candidate* best() const {
-    return tried.empty() || tried.front().was_stopped ? nullptr : &tried.front().candidate;
-  }
-  [[nodiscard]] double bound(double margin) const {
-    return best() != nullptr && best()->fits ? best()->overhead * margin : HUGE_VAL;
-  }
-};
-
-// What another round is judged by: how much of the traffic, then in how little.
-struct Progress {
-  double served = 0;
-  double overhead = HUGE_VAL;
-
-  [[nodiscard]] bool is_past(const Progress& before) const {
-    if (served != before.served) return served > before.served;
-    return served == 1 && overhead < before.overhead * (1 - kLeastGain);
-  }
-};
-
-Progress progress_of(const Family& family) {
-  const Candidate* best = family.best();
-  return best == nullptr ? Progress{}
-                         : Progress{.served = best->served, .overhead = best->overhead};
-}
+// So many settings may be tried at once. Independent of the threads, so that the answer is.
+constexpr std::size_t kAhead = 16;
 
 class Search {
  public:
@@ -96,7 +36,8 @@ class Search {
       : programs_(programs),
         options_(options),
         trials_(programs, options),
-        space_(programs, options, trials_.has_limit()) {
+        space_(programs, options, trials_.has_limit()),
+        families_{new_family(), new_family()} {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     threads_ = std::max(options.threads > 0 ? options.threads : cores, 1);
   }
@@ -117,7 +58,6 @@ class Search {
  private:
   Candidate run_current() {
     Trial trial = trials_.run_as_recorded();
-    ops_ += trial.ops;
     trial.candidate.conf = programs_[0]->conf;
     trial.candidate.config = programs_[0]->config;
     trial.candidate.parts = parts(space_.setting_of(programs_[0]->config));
@@ -151,23 +91,24 @@ class Search {
     if (space_.has_expandable()) bases.push_back({.is_expandable = true});
     std::vector<Setting> first = bases;
     first.push_back(space_.setting_of(programs_[0]->config));
-    try_all(first, kWideMargin);
+    try_all(first);
     std::vector<std::vector<Setting>> lines;
     for (const Setting& base : bases) {
       lines.push_back(space_.coarse(base));
       append(lines.back(), space_.pairs(base));
     }
-    try_all(in_turn(lines), kWideMargin);
-    int idle_rounds = 0;
-    for (int round = 0; round < kRounds && !is_exhausted(); ++round) {
-      const std::array before{progress_of(families_[0]), progress_of(families_[1])};
+    try_all(in_turn(lines));
+    for (int round = 0; round < kRounds; ++round) {
       lines.clear();
-      for (Family& family : families_) append(lines, lines_of_starts(family));
-      try_all(in_turn(lines), kNarrowMargin);
-      const bool is_better = progress_of(families_[0]).is_past(before[0]) ||
-                             progress_of(families_[1]).is_past(before[1]);
-      idle_rounds = is_better ? 0 : idle_rounds + 1;
-      if (idle_rounds == kIdleRounds) break;
+      for (Family& family : families_) {
+        if (family.is_exhausted()) continue;
+        for (const Setting& start : family.take_starts()) {
+          lines.push_back(space_.fine(start));
+          append(lines.back(), space_.coarse(start));
+        }
+      }
+      if (lines.empty()) break;
+      try_all(in_turn(lines));
     }
   }
 
@@ -187,90 +128,62 @@ class Search {
     }
     return out;
   }
-  // The best of each kind: the best of all are often variants of one another.
-  [[nodiscard]] std::vector<std::vector<Setting>> lines_of_starts(Family& family) const {
-    std::vector<std::vector<Setting>> out;
-    std::vector<int> kinds;
-    for (Tried& one : family.tried) {
-      const int kind = keys_used(one.setting);
-      if (one.is_start || std::ranges::find(kinds, kind) != kinds.end()) continue;
-      kinds.push_back(kind);
-      one.is_start = true;
-      std::vector<Setting> line = space_.fine(one.setting);
-      append(line, space_.coarse(one.setting));
-      out.push_back(std::move(line));
-      if (out.size() == kStarts) break;
-    }
-    return out;
-  }
-  [[nodiscard]] bool is_exhausted() const {
-    const std::uint64_t replays = kReplays + (space_.has_expandable() ? kReplaysExpandable : 0);
-    const std::uint64_t most = std::clamp(replays * trials_.op_count(), kFewestOps, kMostOps);
-    return ops_ > most && tried_ >= kFewestTrials;
-  }
 
-  // Those that were not tried yet.
-  void try_all(const std::vector<Setting>& settings, double margin) {
+  // Those that were not tried yet, of families that are not exhausted.
+  void try_all(const std::vector<Setting>& settings) {
     std::vector<Setting> fresh;
     for (const Setting& setting : settings) {
       const Setting one = space_.normal(setting);
-      if (seen_.emplace(one, true).second) fresh.push_back(one);
+      if (seen_.insert(one).second) fresh.push_back(one);
     }
     planned_ += fresh.size();
-    for (std::size_t i = 0; i < fresh.size() && !is_exhausted(); i += kBatch) {
-      try_batch(std::span(fresh).subspan(i, std::min(kBatch, fresh.size() - i)), margin);
-    }
-    planned_ = tried_;
-  }
-
-  void try_batch(std::span<const Setting> settings, double margin) {
-    std::vector<Trial> trials(settings.size());
-    const std::array bounds{families_[0].bound(margin), families_[1].bound(margin)};
-    std::atomic<std::size_t> next = 0;
-    std::atomic<std::uint64_t> done = tried_;
-    const auto work = [&](bool is_caller) {
-      for (std::size_t i = next++; i < settings.size(); i = next++) {
-        trials[i] = try_one(settings[i], bounds[settings[i].is_expandable ? 1 : 0]);
-        ++done;
-        if (is_caller) tell(done);
-      }
+    std::vector<std::optional<TrialBounds>> bounds(fresh.size());
+    std::vector<Trial> trials(fresh.size());
+    const auto begin = [&](std::size_t i) {
+      const Family& family = family_of(fresh[i]);
+      if (!family.is_exhausted()) bounds[i] = family.bounds(parts(fresh[i]));
     };
-    {
-      std::vector<std::jthread> helpers;
-      const std::size_t count = std::min(static_cast<std::size_t>(threads_), settings.size());
-      try {
-        for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work, false);
-      } catch (const std::system_error&) {  // those that there are do it all
-      }
-      work(true);
-    }
-    for (std::size_t i = 0; i < settings.size(); ++i) {
-      ++tried_;
-      ops_ += trials[i].ops;
-      families_[settings[i].is_expandable ? 1 : 0].tried.push_back(
-          {.setting = settings[i],
-           .candidate = std::move(trials[i].candidate),
-           .was_stopped = trials[i].was_stopped,
-           .ops = trials[i].ops});
-    }
-    for (Family& family : families_) family.sort();
+    const auto work = [&](std::size_t i) {
+      if (bounds[i]) trials[i] = try_one(fresh[i], *bounds[i]);
+    };
+    const auto end = [&](std::size_t i) {
+      if (!bounds[i]) return;
+      tried_ += trials[i].ops > 0 ? 1 : 0;  // else it was known to be of no interest
+      family_of(fresh[i]).add(fresh[i], std::move(trials[i]));
+    };
+    internal::run_in_order({.count = fresh.size(),
+                            .ahead = kAhead,
+                            .begin = begin,
+                            .work = work,
+                            .end = end,
+                            .watch = [&] { tell(); }},
+                           threads_);
+    planned_ = tried_;
+    for (Family& family : families_) family.end_round();
   }
 
-  [[nodiscard]] Trial try_one(const Setting& setting, double most_overhead) const {
+  [[nodiscard]] Family new_family() const {
+    return {trials_.op_count(), space_.has_large_segments()};
+  }
+  [[nodiscard]] Family& family_of(const Setting& setting) {
+    return families_[setting.is_expandable ? 1 : 0];
+  }
+
+  [[nodiscard]] Trial try_one(const Setting& setting, const TrialBounds& bounds) const {
     const memory::AllocatorConfig config = space_.config(setting);
-    Trial trial = trials_.run(config, most_overhead);
+    Trial trial = trials_.run(config, bounds);
     trial.candidate.conf = config.text;
     trial.candidate.config = config;
     trial.candidate.parts = parts(setting);
     return trial;
   }
 
-  void tell(std::uint64_t done) const {
+  void tell() const {
     if (!options_.progress) return;
     const Candidate* best = families_[0].best();
     const Candidate* other = families_[1].best();
     if (best == nullptr || (other != nullptr && is_better(*other, *best))) best = other;
-    options_.progress({.tried = done, .planned = planned_, .best = best});
+    options_.progress({.tried = tried_, .planned = planned_, .best = best});
   }
 
   // The simplest of which no other is worth its further parts: what is fitted more closely to one
@@ -323,10 +236,12 @@ class Search {
       recorded = to_string(result.current.config);
     }
     for (const Family& family : families_) {
-      for (const Tried& one : family.tried) {
+      for (const Tried& one : family.tried()) {
+        if (one.trial.was_stopped) continue;
+        const Candidate& candidate = one.trial.candidate;
         const bool is_current =
-            result.is_current_allowed && to_string(one.candidate.config) == recorded;
-        if (!one.was_stopped && !is_current) all.push_back(one.candidate);
+            result.is_current_allowed && to_string(candidate.config) == recorded;
+        if (!is_current) all.push_back(candidate);
       }
     }
     std::ranges::stable_sort(all, is_better);
@@ -342,11 +257,10 @@ class Search {
   Trials trials_;
   Space space_;
   int threads_ = 1;
-  std::array<Family, 2> families_{};  // without and with expandable segments
-  std::map<Setting, bool> seen_;
-  std::uint64_t tried_ = 0;
+  std::array<Family, 2> families_;  // without and with expandable segments
+  std::set<Setting> seen_{};
+  std::uint64_t tried_ = 0;  // replayed
   std::uint64_t planned_ = 0;
-  std::uint64_t ops_ = 0;
 };
 
 }  // namespace

@@ -5,9 +5,10 @@
 //   const TuneResult result = tune(programs, {.limit_bytes = 12_GiB});
 //   if (result.best.fits) print("export PYTORCH_ALLOC_CONF=" + result.best.conf);
 //
-// Every key alone first; then, from the best of each combination of keys, every other value of
-// every key, in turn until nothing improves. What passes the best so far by a margin is stopped
-// early. The answer depends on the traffic and the options alone: not on threads or time.
+// Every key alone first, and a few values of every two; then, from the best of each combination of
+// keys, every other value of every key, in turn until nothing improves. What passes the best so far
+// is stopped there, and what must pass it is not begun. The answer depends on the traffic and the
+// options alone: not on threads or time.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +79,7 @@ struct TuneResult {
   // The best first; `best` is the first. Without those that were stopped early, and without those
   // whose additional settings bring less than kWorthAPart.
   std::vector<Candidate> candidates{};
-  std::uint64_t tried = 0;  // settings replayed, those that were stopped early included
+  std::uint64_t tried = 0;  // settings replayed, be it in part
   // False where it uses a key that TuneOptions::without names: then it is no answer.
   bool is_current_allowed = true;
   bool has_limit = false;  // something bounds what may be reserved, short of the card

@@ -37,6 +37,12 @@ Halves::Halves(const Program& program)
     if (op.kind == OpKind::kAllocate) is_small[op.slot] = op.size_bytes <= memory::kSmallBytes;
     (is_small[op.slot] ? small_ : large_).ops.push_back(op);
   }
+  large_floor_.emplace(large_);
+}
+
+// Nothing is given back, so the peaks of the halves add up whenever they are.
+std::uint64_t Halves::least_reserved(const ReplayOptions& options) {
+  return small_under(options).reserved + large_floor_->bytes_under(options.config);
 }
 
 Halves::Small Halves::small_under(const ReplayOptions& options) {

@@ -8,8 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "headroom/replay/internal/live_floor.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 
@@ -24,6 +26,8 @@ class Halves {
   // As replay() of the whole says, but for statistics and what is observed on the way; `ops` are
   // those of the larger half.
   [[nodiscard]] ReplayResult replay(const ReplayOptions& options);
+  // What that reserves at least.
+  [[nodiscard]] std::uint64_t least_reserved(const ReplayOptions& options);
 
  private:
   explicit Halves(const Program& program);
@@ -41,6 +45,7 @@ class Halves {
   const Program& whole_;
   Program small_{};
   Program large_{};
+  std::optional<LiveFloor> large_floor_{};
   std::mutex mutex_{};
   std::map<Key, Small> known_{};  // under mutex_
 };

@@ -39,6 +39,7 @@ Trials::Trials(std::span<const Program* const> programs, const TuneOptions& opti
   }
   for (const Program* program : programs) {
     halves_.push_back(has_limit_ ? nullptr : Halves::of(*program));
+    floors_.push_back(halves_.back() ? nullptr : std::make_unique<LiveFloor>(*program));
   }
 }
 
@@ -56,16 +57,33 @@ ReplayResult Trials::run_once(std::size_t number, const ReplayOptions& options) 
   return halves != nullptr ? halves->replay(options) : replay(*programs_[number], options);
 }
 
-bool Trials::run_program(std::size_t number, ReplayOptions options, Trial& trial) const {
+double Trials::least_overhead(std::size_t number, const ReplayOptions& options) const {
+  Halves* const halves = halves_[number].get();
+  const std::uint64_t least = halves != nullptr ? halves->least_reserved(options)
+                                                : floors_[number]->bytes_under(options.config);
+  return static_cast<double>(least) / live_of(*programs_[number]);
+}
+
+bool Trials::run_program(std::size_t number,
+                         ReplayOptions options,
+                         const TrialBounds& bounds,
+                         Trial& trial) const {
   const Program& program = *programs_[number];
+  if (std::isfinite(bounds.most_overhead)) {
+    options.stop_above_bytes =
+        static_cast<std::uint64_t>(std::min(bounds.most_overhead * live_of(program), 0x1p62));
+  }
+  const auto is_stopped_by = [&](const ReplayResult& result) {
+    return result.fits ? !result.is_complete : share_served(program, result) < bounds.least_served;
+  };
   ReplayResult result = run_once(number, options);
   trial.ops += result.ops;
-  bool is_stopped = !result.is_complete && result.fits;
+  bool is_stopped = is_stopped_by(result);
   if (!is_stopped && depends_on_addresses(options)) {
     options.order = device::AddressOrder::kAscending;
     const ReplayResult again = run_once(number, options);
     trial.ops += again.ops;
-    is_stopped = !again.is_complete && again.fits;
+    is_stopped = is_stopped_by(again);
     merge(result, again);
   }
   Candidate& candidate = trial.candidate;
@@ -82,37 +100,41 @@ bool Trials::run_program(std::size_t number, ReplayOptions options, Trial& trial
   return !is_stopped;
 }
 
-Trial Trials::run_each(const ConfigOf& config, double most_overhead) const {
+Trial Trials::run_each(const ConfigOf& config, const TrialBounds& bounds) const {
   Trial trial;
-  // What is left of the bound when every program after this one takes what is live and no more.
   const auto count = static_cast<double>(programs_.size());
-  double left = most_overhead * count - count;
+  // What all programs take together: at least, and of those that were run what they did take.
+  double taken = 0;
+  std::vector<double> least(programs_.size());
+  if (std::isfinite(bounds.most_overhead)) {
+    for (std::size_t i = 0; i < programs_.size(); ++i) {
+      least[i] = least_overhead(i, options_for(*programs_[i], config(*programs_[i])));
+      taken += least[i];
+    }
+  }
+  const double most = bounds.most_overhead * count;
   for (std::size_t i = 0; i < programs_.size(); ++i) {
-    const Program& program = *programs_[i];
-    ReplayOptions options = options_for(program, config(program));
-    if (std::isfinite(left)) {
-      options.stop_above_bytes = static_cast<std::uint64_t>(
-          std::min((1 + std::max(left, 0.0)) * live_of(program), 0x1p62));
-    }
+    trial.was_stopped = trial.was_stopped || taken > most;
+    if (trial.was_stopped) break;
+    taken -= least[i];
     const double before = trial.candidate.overhead;
-    if (!run_program(i, std::move(options), trial)) {
-      trial.was_stopped = true;
-      break;
-    }
-    left -= (trial.candidate.overhead - before) * count - 1;
+    trial.was_stopped =
+        !run_program(i,
+                     options_for(*programs_[i], config(*programs_[i])),
+                     {.most_overhead = most - taken, .least_served = bounds.least_served},
+                     trial);
+    taken += (trial.candidate.overhead - before) * count;
   }
   return trial;
 }
 
-Trial Trials::run(const memory::AllocatorConfig& config, double most_overhead) const {
-  return run_each([&](const Program&) -> const memory::AllocatorConfig& { return config; },
-                  most_overhead);
+Trial Trials::run(const memory::AllocatorConfig& config, const TrialBounds& bounds) const {
+  return run_each([&](const Program&) -> const memory::AllocatorConfig& { return config; }, bounds);
 }
 
 Trial Trials::run_as_recorded() const {
   return run_each(
-      [](const Program& program) -> const memory::AllocatorConfig& { return program.config; },
-      HUGE_VAL);
+      [](const Program& program) -> const memory::AllocatorConfig& { return program.config; }, {});
 }
 
 std::uint64_t recorded_peak(const Program& program) {

@@ -1,6 +1,7 @@
 // One setting tried on several programs.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "headroom/replay/internal/halves.h"
+#include "headroom/replay/internal/live_floor.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/program.h"
 #include "headroom/replay/tune.h"
@@ -20,13 +22,19 @@ struct Trial {
   std::uint64_t ops = 0;     // that it took
 };
 
+// A trial that passes one of these is of no interest, and is stopped.
+struct TrialBounds {
+  double most_overhead = HUGE_VAL;
+  double least_served = 0;
+};
+
 class Trials {
  public:
   Trials(std::span<const Program* const> programs, const TuneOptions& options);
 
   [[nodiscard]] bool has_limit() const noexcept { return has_limit_; }
-  // Stops when the overhead is certain to be above `most_overhead`.
-  [[nodiscard]] Trial run(const memory::AllocatorConfig& config, double most_overhead) const;
+  // Stops when it is certain to pass the bounds.
+  [[nodiscard]] Trial run(const memory::AllocatorConfig& config, const TrialBounds& bounds) const;
   [[nodiscard]] Trial run_as_recorded() const;
   // Ops of all programs, in one order.
   [[nodiscard]] std::uint64_t op_count() const noexcept { return op_count_; }
@@ -34,18 +42,25 @@ class Trials {
  private:
   using ConfigOf = std::function<const memory::AllocatorConfig&(const Program&)>;
 
-  [[nodiscard]] Trial run_each(const ConfigOf& config, double most_overhead) const;
+  [[nodiscard]] Trial run_each(const ConfigOf& config, const TrialBounds& bounds) const;
   [[nodiscard]] ReplayOptions options_for(const Program& program,
                                           const memory::AllocatorConfig& config) const;
-  // False where it was stopped.
-  [[nodiscard]] bool run_program(std::size_t number, ReplayOptions options, Trial& trial) const;
+  // With bounds for this program alone. False where it was stopped.
+  [[nodiscard]] bool run_program(std::size_t number,
+                                 ReplayOptions options,
+                                 const TrialBounds& bounds,
+                                 Trial& trial) const;
+  // Before anything is run.
+  [[nodiscard]] double least_overhead(std::size_t number, const ReplayOptions& options) const;
   [[nodiscard]] ReplayResult run_once(std::size_t number, const ReplayOptions& options) const;
 
   std::span<const Program* const> programs_;
   const TuneOptions& options_;
   bool has_limit_ = false;
   std::uint64_t op_count_ = 0;
-  std::vector<std::unique_ptr<Halves>> halves_{};  // by program; null where it has none
+  // By program: halves, or where it has none a floor.
+  std::vector<std::unique_ptr<Halves>> halves_{};
+  std::vector<std::unique_ptr<LiveFloor>> floors_{};
 };
 
 // What was reserved at most while it was recorded, as its segments say.

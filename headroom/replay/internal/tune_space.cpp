@@ -25,6 +25,12 @@ constexpr std::array<std::uint32_t, 6> kCollections{50, 60, 70, 80, 90, 95};
 // How many of the sizes that most bytes were asked in become the bounds of what is split.
 constexpr std::size_t kHeaviest = 4;
 
+using Field = std::uint32_t Setting::*;
+constexpr std::array<Field, 4> kNumbers{&Setting::max_split_mb,
+                                        &Setting::non_split_rounding_mb,
+                                        &Setting::large_segment_mb,
+                                        &Setting::gc_percent};
+
 std::uint32_t to_mb(std::uint64_t size_bytes) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(size_bytes >> 20U, UINT32_MAX / 4));
 }
@@ -34,6 +40,47 @@ std::vector<std::uint32_t> doubled(std::uint32_t most_mb) {
   std::vector<std::uint32_t> out;
   for (std::uint32_t mb = 32; mb <= most_mb; mb *= 2) out.push_back(mb);
   return out;
+}
+
+// The setting with each of the values.
+std::vector<Setting> line(const Setting& base, Field field, std::span<const std::uint32_t> values) {
+  std::vector<Setting> out;
+  for (const std::uint32_t value : values) {
+    out.push_back(base);
+    out.back().*field = value;
+  }
+  return out;
+}
+
+void append(std::vector<Setting>& to, const std::vector<Setting>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+// The values at these places from the end, 1 being the last.
+std::vector<std::uint32_t> from_end(std::span<const std::uint32_t> values,
+                                    std::initializer_list<std::size_t> places) {
+  std::vector<std::uint32_t> out;
+  for (const std::size_t place : places) {
+    if (place <= values.size()) out.push_back(values[values.size() - place]);
+  }
+  return out;
+}
+
+// Each of the ones with each of the others: what they change of the base, together.
+void add_pairs(const Setting& base,
+               std::span<const Setting> ones,
+               std::span<const Setting> others,
+               std::vector<Setting>& out) {
+  for (const Setting& one : ones) {
+    for (const Setting& other : others) {
+      Setting both = one;
+      for (const Field field : kNumbers) {
+        if (other.*field != base.*field) both.*field = other.*field;
+      }
+      if (other.divisions != base.divisions) both.divisions = other.divisions;
+      out.push_back(both);
+    }
+  }
 }
 
 // Where the neighbours of a list differ.
@@ -281,17 +328,6 @@ std::vector<Setting> Space::checked(const std::vector<Setting>& settings) const 
 
 // --- What to try ---------------------------------------------------------------------------------
 
-void Space::add_line(const Setting& base,
-                     Field field,
-                     std::span<const std::uint32_t> values,
-                     std::vector<Setting>& out) const {
-  for (const std::uint32_t value : values) {
-    Setting setting = base;
-    setting.*field = value;
-    out.push_back(setting);
-  }
-}
-
 void Space::add_divisions(const Setting& base, std::vector<Setting>& out) const {
   for (const std::uint32_t value : kDivisions) {
     Setting setting = base;
@@ -318,37 +354,55 @@ void Space::add_divisions(const Setting& base, std::vector<Setting>& out) const 
 
 std::vector<Setting> Space::coarse(const Setting& base) const {
   std::vector<Setting> out;
-  add_line(base, &Setting::max_split_mb, splits_, out);
-  add_line(base, &Setting::large_segment_mb, large_segments_, out);
-  add_line(base, &Setting::non_split_rounding_mb, roundings_, out);
-  add_line(base, &Setting::gc_percent, kCollections, out);
+  append(out, line(base, &Setting::max_split_mb, splits_));
+  append(out, line(base, &Setting::large_segment_mb, large_segments_));
+  append(out, line(base, &Setting::non_split_rounding_mb, roundings_));
+  append(out, line(base, &Setting::gc_percent, kCollections));
   add_divisions(base, out);
   return checked(out);
 }
 
-// Pairs of which neither half need help alone: blocks that are not split can be collected whole,
-// and sizes that agree fill large segments.
-std::vector<Setting> Space::pairs(const Setting& base) const {
+// Both divisions and the last sizes only: what is large counts most.
+std::vector<Setting> Space::few_divisions(const Setting& base) const {
   std::vector<Setting> out;
-  for (const std::uint32_t split : {splits_.front(), 64U, 512U}) {
+  const auto add = [&](std::size_t first, std::uint32_t value) {
     Setting setting = base;
-    setting.max_split_mb = split;
-    for (const std::uint32_t percent : {50U, 70U, 90U}) {
-      setting.gc_percent = percent;
-      if (has_gc_) out.push_back(setting);
-    }
+    std::fill(setting.divisions.begin() + static_cast<std::ptrdiff_t>(first),
+              setting.divisions.end(),
+              value);
+    out.push_back(setting);
+  };
+  for (const std::uint32_t value : {2U, 4U, 8U, 16U, 64U}) add(0, value);
+  const std::size_t last = sizes_.last_interval();
+  for (const std::uint32_t value : {2U, 4U}) {
+    add(last - std::min<std::size_t>(last, 1), value);
+    add(last - std::min<std::size_t>(last, 2), value);
   }
+  return out;
+}
+
+// Neither half need help alone: blocks that are not split can be collected whole, or serve what is
+// a little smaller; sizes that agree fill large segments.
+std::vector<Setting> Space::pairs(const Setting& base) const {
+  const std::array bounds{splits_.front(), 64U, 256U, 1024U};
+  const std::vector<Setting> splits = line(base, &Setting::max_split_mb, bounds);
+  const std::vector<Setting> roundings =
+      line(base, &Setting::non_split_rounding_mb, from_end(roundings_, {1, 2, 4}));
   // Small ones, and ones that hold a good part of what is live.
-  const std::size_t last = large_segments_.size() - 1;
-  const std::array large{large_segments_.front(),
-                         large_segments_[last - std::min<std::size_t>(last, 3)],
-                         large_segments_[last - std::min<std::size_t>(last, 1)],
-                         large_segments_.back()};
-  for (const std::uint32_t value : {2U, 4U, 8U, 16U, 64U}) {
-    Setting setting = base;
-    setting.divisions.fill(value);
-    add_line(setting, &Setting::large_segment_mb, large, out);
-  }
+  std::vector<std::uint32_t> sizes = from_end(large_segments_, {1, 2, 4});
+  sizes.push_back(12);
+  const std::vector<Setting> large = line(base, &Setting::large_segment_mb, sizes);
+  const std::array percents{50U, 70U, 90U};
+  const std::vector<Setting> collections = line(base, &Setting::gc_percent, percents);
+  const std::vector<Setting> divisions = few_divisions(base);
+
+  std::vector<Setting> out;
+  add_pairs(base, splits, roundings, out);
+  add_pairs(base, splits, collections, out);
+  add_pairs(base, divisions, large, out);
+  add_pairs(base, splits, large, out);
+  add_pairs(base, large, collections, out);
+  add_pairs(base, divisions, splits, out);
   return checked(out);
 }
 
@@ -368,20 +422,17 @@ void Space::add_near_numbers(const Setting& base, std::vector<Setting>& out) con
     const std::uint32_t value = base.*field;
     if (value == 0) continue;
     const std::array values{value / 2, value / 4 * 3, value / 4 * 5, value / 2 * 3, value * 2};
-    add_line(base, field, values, out);
+    append(out, line(base, field, values));
   }
   if (const std::uint32_t percent = base.gc_percent; percent > 10) {
     const std::array values{percent - 10, percent - 5, percent + 5, percent + 10};
-    add_line(base, &Setting::gc_percent, values, out);
+    append(out, line(base, &Setting::gc_percent, values));
   }
 }
 
 std::vector<Setting> Space::fine(const Setting& base) const {
   std::vector<Setting> out;
-  for (const auto field : {&Setting::max_split_mb,
-                           &Setting::large_segment_mb,
-                           &Setting::non_split_rounding_mb,
-                           &Setting::gc_percent}) {
+  for (const Field field : kNumbers) {
     Setting less = base;
     less.*field = 0;
     out.push_back(less);

@@ -51,6 +51,7 @@ class Space {
   [[nodiscard]] memory::AllocatorConfig config(const Setting& setting) const;
   [[nodiscard]] std::string text(const Setting& setting) const;
   [[nodiscard]] bool has_expandable() const noexcept { return has_expandable_; }
+  [[nodiscard]] bool has_large_segments() const noexcept { return has_large_segment_; }
 
   // What is not searched, or makes no difference to this traffic, at its factory value; equal
   // settings for equal effects.
@@ -62,20 +63,15 @@ class Space {
 
   // The lines of a setting: every key with a few values over its whole range.
   [[nodiscard]] std::vector<Setting> coarse(const Setting& base) const;
-  // Two keys at once, where a line of either alone may not lead there.
+  // A few values of two keys at once, where a line of either alone may not lead there.
   [[nodiscard]] std::vector<Setting> pairs(const Setting& base) const;
   // What is near: each number a little more or less, each range of sizes rounded otherwise, and
   // each key left out.
   [[nodiscard]] std::vector<Setting> fine(const Setting& base) const;
 
  private:
-  using Field = std::uint32_t Setting::*;
-
-  void add_line(const Setting& base,
-                Field field,
-                std::span<const std::uint32_t> values,
-                std::vector<Setting>& out) const;
   void add_divisions(const Setting& base, std::vector<Setting>& out) const;
+  [[nodiscard]] std::vector<Setting> few_divisions(const Setting& base) const;
   void add_near_divisions(const Setting& base, std::vector<Setting>& out) const;
   void add_near_numbers(const Setting& base, std::vector<Setting>& out) const;
   void leave_out(std::span<const std::string> keys);
