@@ -37,7 +37,7 @@ class Search {
         options_(options),
         trials_(programs, options),
         space_(programs, options, trials_.has_limit()),
-        families_{Family(trials_.op_count()), Family(trials_.op_count())} {
+        families_{new_family(), new_family()} {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     threads_ = std::max(options.threads > 0 ? options.threads : cores, 1);
   }
@@ -162,6 +162,9 @@ class Search {
     for (Family& family : families_) family.end_round();
   }
 
+  [[nodiscard]] Family new_family() const {
+    return {trials_.op_count(), space_.has_large_segments()};
+  }
   [[nodiscard]] Family& family_of(const Setting& setting) {
     return families_[setting.is_expandable ? 1 : 0];
   }

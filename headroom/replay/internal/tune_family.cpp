@@ -15,8 +15,9 @@ constexpr double kLeastGainOfAPart = 0.001;
 // A round that brings less is idle, and after so many of them there is no other.
 constexpr double kLeastGainOfARound = 0.002;
 constexpr int kIdleRounds = 2;
-// The search goes on for as long as so many whole replays since it last got better by this: at
-// least for what nobody waits for, at most for some seconds on one core.
+// The search goes on for as long as so many whole replays take since it last got better by this: at
+// least for what nobody waits for, at most for some seconds on one core. Segments of every size go
+// with every other key, and are given more.
 constexpr double kMuch = 0.005;
 constexpr std::uint64_t kPatience = 64;
 constexpr std::uint64_t kLeastPatience = 700'000;
@@ -41,8 +42,10 @@ bool comes_before(const Tried& a, const Tried& b) {
 
 }  // namespace
 
-Family::Family(std::uint64_t op_count)
-    : patience_(std::clamp(kPatience * op_count, kLeastPatience, kMostPatience)) {}
+Family::Family(std::uint64_t op_count, bool has_large_segments) {
+  const std::uint64_t patience = std::clamp(kPatience * op_count, kLeastPatience, kMostPatience);
+  patience_ = has_large_segments ? patience / 10 * 14 : patience;
+}
 
 bool Family::Mark::is_past(const Mark& before, double least_gain) const noexcept {
   if (served != before.served) return served > before.served;

@@ -22,7 +22,8 @@ struct Tried {
 
 class Family {
  public:
-  explicit Family(std::uint64_t op_count);  // of the programs, in one order
+  // The ops are those of all programs; the size of large segments is searched, or is not.
+  Family(std::uint64_t op_count, bool has_large_segments);
 
   [[nodiscard]] const Candidate* best() const noexcept;
   [[nodiscard]] std::span<const Tried> tried() const noexcept { return tried_; }
@@ -49,7 +50,7 @@ class Family {
   };
   [[nodiscard]] Mark mark() const noexcept;
 
-  std::uint64_t patience_;
+  std::uint64_t patience_ = 0;
   std::vector<Tried> tried_{};
   std::size_t best_ = 0;    // in tried_
   std::uint64_t cost_ = 0;  // of what was tried, in ops

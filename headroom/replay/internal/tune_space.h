@@ -51,6 +51,7 @@ class Space {
   [[nodiscard]] memory::AllocatorConfig config(const Setting& setting) const;
   [[nodiscard]] std::string text(const Setting& setting) const;
   [[nodiscard]] bool has_expandable() const noexcept { return has_expandable_; }
+  [[nodiscard]] bool has_large_segments() const noexcept { return has_large_segment_; }
 
   // What is not searched, or makes no difference to this traffic, at its factory value; equal
   // settings for equal effects.
