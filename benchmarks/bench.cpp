@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "headroom/base/bytes.h"
 #include "headroom/device/registry.h"
 
 #include "benchmarks/alloc/bench_alloc.h"
@@ -18,6 +17,7 @@
 #include "benchmarks/trace/bench_trace.h"
 #include "benchmarks/train/bench_train.h"
 #include "cli/commands.h"
+#include "cli/input/typed_values.h"
 #include "cli/output/output_file.h"
 
 namespace headroom::cli {
@@ -185,14 +185,9 @@ RunFunction add_bench(CLI::App& app) {
   app.add_option_function<std::string>(
          "--size",
          [question](const std::string& text) {
-           const auto bytes = parse_bytes(text);
-           if (!bytes) throw UsageError(fmt::format("--size: {}", bytes.error()));
-           if (*bytes < kLeastOpsBytes) {
-             throw UsageError(fmt::format("--size: {} is too small to measure; at least {}",
-                                          format_bytes(*bytes),
-                                          format_bytes(kLeastOpsBytes)));
+           if (const auto bytes = typed_size(text, "--size", kLeastOpsBytes)) {
+             question->ops.size_bytes = *bytes;
            }
-           question->ops.size_bytes = *bytes;
          },
          "ops: bytes of an operand, well above the cache (default 64MiB)")
       ->type_name("SIZE");

@@ -145,23 +145,13 @@ RunFunction add_doctor(CLI::App& app) {
       ->type_name("RECORDING")
       ->required()
       ->group(kGroup);
-  app.add_option(
-         "--limit",
-         typed->limit,
-         "the most that the allocator may reserve, such as 12GiB: would the program have fitted?")
-      ->type_name("SIZE")
-      ->group(kGroup);
-  app.add_option("--card",
-                 typed->card,
-                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
-                 "names them")
-      ->type_name("CARD")
-      ->group(kGroup);
-  app.add_option("--pytorch",
-                 typed->version,
-                 "the release that made the recording, such as 2.11 (default: inferred)")
-      ->type_name("VERSION")
-      ->group(kGroup);
+  add_limit_option(
+      app,
+      typed->limit,
+      "the most that the allocator may reserve, such as 12GiB: would the program have fitted?");
+  add_card_option(app, typed->card);
+  add_pytorch_option(
+      app, typed->version, "the release that made the recording, such as 2.11 (default: inferred)");
   app.add_option(
          "--max-peak", typed->max_peak, "exit with 3 if more than this was reserved, such as 20GiB")
       ->type_name("SIZE")

@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/suggest.h"
 #include "headroom/replay/cards.h"
 #include "headroom/report/table.h"
-
-#include "cli/input/suggest.h"
 
 namespace headroom::cli {
 namespace {
 
 constexpr std::uint64_t kLeastLimitBytes = 1_MiB;
+constexpr const char* kGroup = "Options";
 
 // `24` was meant as 24GiB and `16384` as 16384MiB; nobody means `0.5KiB` or 900000 as anything
 // else.
@@ -29,11 +30,13 @@ std::string meant_size(const std::string& text, std::uint64_t bytes) {
 
 [[noreturn]] void complain_of_little(std::string_view option,
                                      const std::string& text,
-                                     std::uint64_t bytes) {
+                                     std::uint64_t bytes,
+                                     std::uint64_t least_bytes) {
   const std::string meant = meant_size(text, bytes);
-  throw UsageError(fmt::format("{}: {} is too small, the least is 1MiB{}",
+  throw UsageError(fmt::format("{}: {} is too small, the least is {}{}",
                                option,
                                format_bytes(bytes),
+                               format_bytes(least_bytes),
                                meant.empty() ? "; write a size such as 24GiB" : meant));
 }
 
@@ -44,14 +47,14 @@ std::vector<std::string> near_cards(std::string_view typed) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   struct Near {
-    int distance = 0;
+    std::size_t distance = 0;
     std::string name{};
   };
   std::vector<Near> all;
   for (const replay::Card& card : replay::cards()) {
     const bool is_start = !lower.empty() && card.name.starts_with(lower);
-    const int distance = is_start ? 0 : edit_distance(lower, card.name);
-    if (distance * 2 <= static_cast<int>(card.name.size())) {
+    const std::size_t distance = is_start ? 0 : edit_distance(lower, card.name);
+    if (distance * 2 <= card.name.size()) {
       all.push_back({distance, std::string(card.name)});
     }
   }
@@ -68,7 +71,7 @@ std::vector<std::string> near_cards(std::string_view typed) {
   constexpr std::size_t kLongestShown = 40;
   const std::string shown = text.substr(0, kLongestShown);
   const auto bytes = parse_bytes(text);
-  if (bytes) complain_of_little("--card", text, *bytes);
+  if (bytes) complain_of_little("--card", text, *bytes, kLeastLimitBytes);
   if (text.find("iB?") == std::string::npos && bytes.error().find("iB?") != std::string::npos) {
     throw UsageError(fmt::format("--card: {}", bytes.error()));  // 24GB
   }
@@ -84,17 +87,18 @@ std::vector<std::string> near_cards(std::string_view typed) {
 
 }  // namespace
 
-std::optional<std::uint64_t> typed_size(const std::string& text, std::string_view option) {
+std::optional<std::uint64_t> typed_size(const std::string& text,
+                                        std::string_view option,
+                                        std::uint64_t least_bytes) {
   if (text.empty()) return std::nullopt;
   const auto size = parse_bytes(text);
   if (!size) throw UsageError(fmt::format("{}: {}", option, size.error()));
+  if (*size < least_bytes) complain_of_little(option, text, *size, least_bytes);
   return *size;
 }
 
 std::optional<std::uint64_t> typed_limit(const std::string& text, std::string_view option) {
-  const auto size = typed_size(text, option);
-  if (size && *size < kLeastLimitBytes) complain_of_little(option, text, *size);
-  return size;
+  return typed_size(text, option, kLeastLimitBytes);
 }
 
 std::optional<TypedCard> typed_card(const std::string& text) {
@@ -112,6 +116,23 @@ std::optional<memory::PyTorchVersion> typed_pytorch(const std::string& text) {
   const auto version = memory::parse_pytorch_version(text);
   if (!version) throw UsageError(fmt::format("--pytorch: {}", version.error()));
   return *version;
+}
+
+void add_limit_option(CLI::App& app, std::string& text, const std::string& help) {
+  app.add_option("--limit", text, help)->type_name("SIZE")->group(kGroup);
+}
+
+void add_card_option(CLI::App& app, std::string& text) {
+  app.add_option("--card",
+                 text,
+                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
+                 "names them")
+      ->type_name("CARD")
+      ->group(kGroup);
+}
+
+void add_pytorch_option(CLI::App& app, std::string& text, const std::string& help) {
+  app.add_option("--pytorch", text, help)->type_name("VERSION")->group(kGroup);
 }
 
 std::string cards_text(const Context& context) {

@@ -223,22 +223,13 @@ RunFunction add_replay(CLI::App& app) {
       ->type_name("P")
       ->allow_extra_args(false)
       ->group("Options");
-  app.add_option("--limit",
-                 words->limit,
-                 "the most that the allocator may reserve, such as 12GiB (default: as recorded)")
-      ->type_name("SIZE")
-      ->group("Options");
-  app.add_option("--card",
-                 words->card,
-                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
-                 "names them")
-      ->type_name("CARD")
-      ->group("Options");
-  app.add_option("--pytorch",
-                 words->version,
-                 "follow the rules of this PyTorch release, such as 2.11 (default: inferred)")
-      ->type_name("VERSION")
-      ->group("Options");
+  add_limit_option(app,
+                   words->limit,
+                   "the most that the allocator may reserve, such as 12GiB (default: as recorded)");
+  add_card_option(app, words->card);
+  add_pytorch_option(app,
+                     words->version,
+                     "follow the rules of this PyTorch release, such as 2.11 (default: inferred)");
   app.add_flag("--verify",
                words->verifies,
                "compare every address with the recorded one; needs --policy pytorch")

@@ -10,12 +10,12 @@
 
 #include "headroom/analysis/index.h"
 #include "headroom/base/bytes.h"
+#include "headroom/base/suggest.h"
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/trace/device_name.h"
 #include "headroom/trace/settings.h"
 
 #include "cli/commands.h"
-#include "cli/input/suggest.h"
 #include "cli/input/trace_input.h"
 #include "cli/input/typed_values.h"
 
@@ -35,13 +35,12 @@ struct TuneWords {
 void check_key(const std::string& key) {
   const auto keys = replay::tunable_keys();
   if (std::ranges::find(keys, key) != keys.end()) return;
-  std::vector<std::string> names(keys.begin(), keys.end());
-  if (const auto meant = suggest(key, names)) {
+  if (const auto meant = suggest(key, keys)) {
     throw UsageError(fmt::format(
         "--without: '{}' is not a key that tune changes; did you mean '{}'?", key, *meant));
   }
   throw UsageError(fmt::format(
-      "--without: '{}' is not a key that tune changes; those are {}", key, fmt::join(names, ", ")));
+      "--without: '{}' is not a key that tune changes; those are {}", key, fmt::join(keys, ", ")));
 }
 
 TuneQuestion question_of(const TuneWords& typed) {
@@ -98,22 +97,14 @@ RunFunction add_tune(CLI::App& app) {
       ->type_name("RECORDING")
       ->required()
       ->group(kGroup);
-  app.add_option("--limit",
-                 typed->limit,
-                 "the most that the allocator may reserve, such as 12GiB (default: as recorded)")
-      ->type_name("SIZE")
-      ->group(kGroup);
-  app.add_option("--card",
-                 typed->card,
-                 "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
-                 "names them")
-      ->type_name("CARD")
-      ->group(kGroup);
-  app.add_option("--pytorch",
-                 typed->version,
-                 "the PyTorch release that will run the program, such as 2.11 (default: inferred)")
-      ->type_name("VERSION")
-      ->group(kGroup);
+  add_limit_option(app,
+                   typed->limit,
+                   "the most that the allocator may reserve, such as 12GiB (default: as recorded)");
+  add_card_option(app, typed->card);
+  add_pytorch_option(
+      app,
+      typed->version,
+      "the PyTorch release that will run the program, such as 2.11 (default: inferred)");
   app.add_option("--without",
                  typed->without,
                  "do not change this key, such as expandable_segments; may be repeated")

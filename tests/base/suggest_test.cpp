@@ -1,11 +1,12 @@
-#include "cli/input/suggest.h"
+#include "headroom/base/suggest.h"
 
+#include <array>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
-namespace headroom::cli {
+namespace headroom {
 namespace {
 
 TEST(EditDistance, CountsChangesAndSwaps) {
@@ -19,7 +20,7 @@ TEST(EditDistance, CountsChangesAndSwaps) {
 }
 
 TEST(Suggest, FindsWhatWasMeant) {
-  const std::vector<std::string> known{"devices", "doctor", "replay", "tune"};
+  constexpr std::array<std::string_view, 4> known{"devices", "doctor", "replay", "tune"};
   EXPECT_EQ(suggest("devcies", known), "devices");
   EXPECT_EQ(suggest("dev", known), "devices");
   EXPECT_EQ(suggest("docter", known), "doctor");
@@ -27,7 +28,7 @@ TEST(Suggest, FindsWhatWasMeant) {
 }
 
 TEST(Suggest, IsSilentAboutOtherWords) {
-  const std::vector<std::string> known{"devices", "tune"};
+  constexpr std::array<std::string_view, 2> known{"devices", "tune"};
   EXPECT_EQ(suggest("", known), std::nullopt);
   EXPECT_EQ(suggest("x", known), std::nullopt);
   EXPECT_EQ(suggest("foo", known), std::nullopt);
@@ -35,4 +36,4 @@ TEST(Suggest, IsSilentAboutOtherWords) {
 }
 
 }  // namespace
-}  // namespace headroom::cli
+}  // namespace headroom
