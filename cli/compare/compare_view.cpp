@@ -46,10 +46,10 @@ std::string policy_cell(const ComparedPolicy& row) {
 struct CompareColumn {
   const char* title;
   const char* short_title;  // on a terminal
-  std::string (*cell)(const ComparedTrace&, const ComparedPolicy&);
+  std::string (*cell)(const ComparedRecording&, const ComparedPolicy&);
 };
 
-std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
+std::vector<CompareColumn> columns_of(const CompareRequest& request) {
   std::vector<CompareColumn> out;
   out.push_back({"peak reserved", "reserved", [](const auto&, const auto& row) {
                    return format_bytes(row.peak_reserved) + (row.fits ? "" : " (does not fit)");
@@ -57,7 +57,7 @@ std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
   out.push_back({"times live", "times live", [](const auto&, const auto& row) {
                    return ratio_cell(over_live(row));
                  }});
-  if (question.finds_smallest_limit) {
+  if (request.options.finds_smallest_limit) {
     out.push_back(
         {"smallest limit, times live", "least limit", [](const auto& trace, const auto& row) {
            return row.smallest_limit ? ratio_cell(smallest_limit_over_live(trace, row))
@@ -83,7 +83,7 @@ std::vector<CompareColumn> columns_of(const CompareQuestion& question) {
   return out;
 }
 
-std::string facts_of(const ComparedTrace& trace) {
+std::string facts_of(const ComparedRecording& trace) {
   std::string out = fmt::format(
       "{} events, {} live at the peak", format_count(trace.events), format_bytes(trace.peak_live));
   if (trace.duration_us > 0) {
@@ -112,7 +112,7 @@ std::string markdown_table(const Cells& header, const std::vector<Cells>& rows) 
 // Every policy that some trace has, in order.
 std::vector<std::string> all_policies(const Comparison& comparison) {
   std::vector<std::string> out;
-  for (const ComparedTrace& trace : comparison.traces) {
+  for (const ComparedRecording& trace : comparison.recordings) {
     for (const ComparedPolicy& row : trace.rows) {
       if (std::ranges::find(out, row.policy) == out.end()) out.push_back(row.policy);
     }
@@ -125,7 +125,7 @@ std::string summary_table(const Comparison& comparison) {
   Cells header{"recording"};
   for (const std::string& policy : policies) header.push_back("`" + policy + "`");
   std::vector<Cells> rows;
-  for (const ComparedTrace& trace : comparison.traces) {
+  for (const ComparedRecording& trace : comparison.recordings) {
     Cells cells{trace.recording};
     for (const std::string& policy : policies) {
       const auto at = std::ranges::find(trace.rows, policy, &ComparedPolicy::policy);
@@ -136,8 +136,8 @@ std::string summary_table(const Comparison& comparison) {
   return markdown_table(header, rows);
 }
 
-std::string trace_section(const ComparedTrace& trace, const CompareQuestion& question) {
-  const std::vector<CompareColumn> columns = columns_of(question);
+std::string trace_section(const ComparedRecording& trace, const CompareRequest& request) {
+  const std::vector<CompareColumn> columns = columns_of(request);
   Cells header{"policy"};
   for (const CompareColumn& column : columns) header.emplace_back(column.title);
   std::vector<Cells> rows;
@@ -152,16 +152,16 @@ std::string trace_section(const ComparedTrace& trace, const CompareQuestion& que
                      markdown_table(header, rows));
 }
 
-std::string command_of(const CompareQuestion& question) {
+std::string command_of(const CompareRequest& request) {
   std::string out = "headroom compare";
-  if (!question.paths.empty()) out += " RECORDING...";
-  for (const replay::Policy& policy : question.policies) out += " --policy " + policy.name;
-  if (question.tunes) out += " --tune";
-  if (question.finds_smallest_limit) out += " --smallest-limit";
+  if (!request.paths.empty()) out += " RECORDING...";
+  for (const replay::Policy& policy : request.options.policies) out += " --policy " + policy.name;
+  if (request.options.tunes) out += " --tune";
+  if (request.options.finds_smallest_limit) out += " --smallest-limit";
   return out + " -o docs/guide/comparison.md --force";
 }
 
-nlohmann::ordered_json row_json(const ComparedTrace& trace, const ComparedPolicy& row) {
+nlohmann::ordered_json row_json(const ComparedRecording& trace, const ComparedPolicy& row) {
   return {{"policy", row.policy},
           {"is_model", row.is_model},
           {"fits", row.fits},
@@ -193,8 +193,8 @@ std::string draw_comparison(const Comparison& comparison, const Context& context
       "requests.",
       0,
       context.out.width);
-  const std::vector<CompareColumn> columns = columns_of(comparison.question);
-  for (const ComparedTrace& trace : comparison.traces) {
+  const std::vector<CompareColumn> columns = columns_of(comparison.request);
+  for (const ComparedRecording& trace : comparison.recordings) {
     std::vector<report::Column> titles{{.title = "policy"}};
     for (const CompareColumn& column : columns) {
       titles.push_back({.title = column.short_title,
@@ -221,7 +221,7 @@ std::string draw_comparison(const Comparison& comparison, const Context& context
 std::string comparison_json(const Comparison& comparison) {
   nlohmann::ordered_json out{{"schema", 1}, {"command", "compare"}};
   out["recordings"] = nlohmann::ordered_json::array();
-  for (const ComparedTrace& trace : comparison.traces) {
+  for (const ComparedRecording& trace : comparison.recordings) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const ComparedPolicy& row : trace.rows) rows.push_back(row_json(trace, row));
     out["recordings"].push_back({{"recording", trace.recording},
@@ -257,11 +257,11 @@ std::string comparison_page(const Comparison& comparison) {
       "An allocator with 1.000 would take no byte more than the program asked for.\n"
       "\n"
       "{}",
-      command_of(comparison.question),
-      comparison.question.rounds,
+      command_of(comparison.request),
+      comparison.request.options.rounds,
       summary_table(comparison));
-  for (const ComparedTrace& trace : comparison.traces) {
-    out += trace_section(trace, comparison.question);
+  for (const ComparedRecording& trace : comparison.recordings) {
+    out += trace_section(trace, comparison.request);
   }
   return out;
 }

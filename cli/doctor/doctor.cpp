@@ -10,10 +10,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "headroom/base/bytes.h"
-#include "headroom/replay/program.h"
-#include "headroom/trace/device_name.h"
-
 #include "cli/commands.h"
 #include "cli/input/category_rules.h"
 #include "cli/input/trace_input.h"
@@ -22,7 +18,7 @@
 namespace headroom::cli {
 namespace {
 
-struct DoctorWords {
+struct DoctorArguments {
   std::vector<std::string> paths{};
   std::string limit{};
   std::string card{};
@@ -32,25 +28,19 @@ struct DoctorWords {
   std::string rules_path{};
 };
 
-DoctorQuestion question_of(const DoctorWords& typed) {
-  DoctorQuestion question{.paths = typed.paths};
-  question.options.bounds.limit_bytes = typed_limit(typed.limit);
-  question.options.max_peak_bytes = typed_size(typed.max_peak, "--max-peak");
-  question.options.max_growth_bytes = typed_size(typed.max_growth, "--max-growth");
+diagnose::DoctorOptions options_of(const DoctorArguments& typed) {
+  diagnose::DoctorOptions options;
+  options.bounds.limit_bytes = typed_limit(typed.limit);
+  options.max_peak_bytes = typed_size(typed.max_peak, "--max-peak");
+  options.max_growth_bytes = typed_size(typed.max_growth, "--max-growth");
   if (const auto card = typed_card(typed.card)) {
-    question.options.bounds.card_bytes = card->size_bytes;
+    options.bounds.card_bytes = card->size_bytes;
   }
-  question.options.replays.version = typed_pytorch(typed.version);
+  options.replays.version = typed_pytorch(typed.version);
   if (!typed.rules_path.empty()) {
-    question.options.replays.rules = read_category_rules(typed.rules_path);
+    options.replays.rules = read_category_rules(typed.rules_path);
   }
-  return question;
-}
-
-bool has_stacks(const analysis::TraceIndex& index) {
-  return std::ranges::any_of(index.lifetimes(), [&](const analysis::Lifetime& block) {
-    return !index.trace().stacks.frame_ids(block.stack).empty();
-  });
+  return options;
 }
 
 constexpr std::size_t kMostLogBytes = std::size_t{64} << 20U;  // the end of a longer one
@@ -97,27 +87,32 @@ std::optional<std::string> text_of(const std::string& path) {
   return read_log(file.get());
 }
 
-ExitCode run_traces(DoctorQuestion question, const Context& context) {
-  question.options.replays.progress = [&](const std::string& line) { context.progress(line); };
-  std::vector<Patient> patients;
-  for (const std::string& path : question.paths) {
+ExitCode run_traces(const std::vector<std::string>& paths,
+                    diagnose::DoctorOptions options,
+                    const Context& context) {
+  options.replays.progress = [&](const std::string& line) { context.progress(line); };
+  std::vector<DeviceDiagnosis> devices;
+  for (const std::string& path : paths) {
     const trace::TraceFile file = read_input(path, context);
-    for (Patient& patient : examine(file, path, question)) patients.push_back(std::move(patient));
+    for (DeviceDiagnosis& device : examine(file, path, options))
+      devices.push_back(std::move(device));
   }
   context.progress("");
-  context.print(context.is_json ? doctor_json(patients) : draw_doctor(patients, context));
+  context.print(context.is_json ? doctor_json(devices) : draw_doctor(devices, context));
   const bool is_good = std::ranges::all_of(
-      patients, [](const Patient& patient) { return patient.diagnosis.is_good(); });
+      devices, [](const DeviceDiagnosis& device) { return device.diagnosis.is_good(); });
   return is_good ? ExitCode::kDone : ExitCode::kBadNews;
 }
 
 // One file by name: a log with messages, or a recording. Text that is neither is told of `-`.
-ExitCode run_file(DoctorQuestion question, const Context& context) {
-  const auto text = text_of(question.paths.front());
-  if (!text) return run_traces(std::move(question), context);
+ExitCode run_file(const std::string& path,
+                  const diagnose::DoctorOptions& options,
+                  const Context& context) {
+  const auto text = text_of(path);
+  if (!text) return run_traces({path}, options, context);
   if (const auto log = diagnose::read_oom_log(*text)) return show_messages(*log, context);
   try {
-    return run_traces(std::move(question), context);
+    return run_traces({path}, options, context);
   } catch (const Error& error) {
     throw Error(
         fmt::format("{}; and the text has no out-of-memory message ('doctor -' reads a pasted one)",
@@ -125,18 +120,20 @@ ExitCode run_file(DoctorQuestion question, const Context& context) {
   }
 }
 
-ExitCode run(const DoctorWords& typed, const Context& context) {
-  DoctorQuestion question = question_of(typed);
+ExitCode run(const DoctorArguments& typed, const Context& context) {
+  const diagnose::DoctorOptions options = options_of(typed);
   const bool has_message = std::ranges::find(typed.paths, "-") != typed.paths.end();
-  if (!has_message && typed.paths.size() == 1) return run_file(std::move(question), context);
-  if (!has_message) return run_traces(std::move(question), context);
+  if (!has_message && typed.paths.size() == 1) {
+    return run_file(typed.paths.front(), options, context);
+  }
+  if (!has_message) return run_traces(typed.paths, options, context);
   if (typed.paths.size() > 1)
     throw UsageError("'-' reads a pasted message; give it no recordings as well");
   return run_message(context);
 }
 
 RunFunction add_doctor(CLI::App& app) {
-  auto typed = std::make_shared<DoctorWords>();
+  auto typed = std::make_shared<DoctorArguments>();
   constexpr const char* kGroup = "Options";
   app.add_option("RECORDING",
                  typed->paths,
@@ -172,21 +169,10 @@ RunFunction add_doctor(CLI::App& app) {
 
 }  // namespace
 
-std::vector<Patient> examine(const trace::TraceFile& file,
-                             const std::string& path,
-                             const DoctorQuestion& question) {
-  std::vector<Patient> out;
-  for (const trace::DeviceTrace* device : replay::replayable(file.trace)) {
-    const analysis::TraceIndex index(file.trace, *device);
-    out.push_back({.path = path,
-                   .device = device_name(file.trace, *device),
-                   .events = device->events.size(),
-                   .allocs = index.count(trace::Action::kAlloc),
-                   .has_stacks = has_stacks(index),
-                   .is_whole = index.start().is_empty(),
-                   .settings = file.trace.settings_string(),
-                   .diagnosis = diagnose::examine(index, question.options)});
-  }
+std::vector<DeviceDiagnosis> examine(const trace::TraceFile& file,
+                                     const std::string& path,
+                                     const diagnose::DoctorOptions& options) {
+  auto out = examine_recording(file.trace, path, options);
   if (out.empty()) {
     throw Error(fmt::format(
         "{}: it has no events; call torch.cuda.memory._record_memory_history() before the first "
@@ -194,12 +180,6 @@ std::vector<Patient> examine(const trace::TraceFile& file,
         path));
   }
   return out;
-}
-
-const Patient& worst(const std::vector<Patient>& patients) {
-  return *std::ranges::max_element(patients, {}, [](const Patient& patient) {
-    return std::pair(patient.diagnosis.health, patient.diagnosis.is_over_bounds);
-  });
 }
 
 Command doctor_command() {

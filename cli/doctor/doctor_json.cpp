@@ -141,19 +141,19 @@ ordered_json proof_json(const std::optional<diagnose::Proof>& proof) {
   return json;
 }
 
-ordered_json patient_json(const Patient& patient) {
-  const Diagnosis& diagnosis = patient.diagnosis;
-  return {{"trace", patient.path},
-          {"device", patient.device},
+ordered_json device_json(const DeviceDiagnosis& device) {
+  const Diagnosis& diagnosis = device.diagnosis;
+  return {{"trace", device.recording},
+          {"device", device.device},
           {"verdict", to_string(diagnosis.health)},
           {"is_over_bounds", diagnosis.is_over_bounds},
           {"summary", report::summary_words(diagnosis)},
           {"verdict_depends_on_limit", diagnosis.explanation.depends_on_limit},
           {"limit", limit_json(diagnosis.limit)},
           {"what_if", what_if_json(diagnosis.what_if)},
-          {"events", patient.events},
-          {"allocs", patient.allocs},
-          {"has_stacks", patient.has_stacks},
+          {"events", device.events},
+          {"allocs", device.allocs},
+          {"has_stacks", device.has_stacks},
           {"iterations", diagnosis.iterations},
           {"failures", diagnosis.failures.count},
           {"went_on", diagnosis.failures.went_on},
@@ -218,13 +218,13 @@ ordered_json message_json(const OomMessage& message) {
 
 }  // namespace
 
-std::string doctor_json(const std::vector<Patient>& patients) {
-  const Diagnosis& diagnosis = worst(patients).diagnosis;
+std::string doctor_json(const std::vector<DeviceDiagnosis>& devices) {
+  const Diagnosis& diagnosis = worst(devices).diagnosis;
   ordered_json json = base(diagnosis.health);
   json["findings"] = findings_json(diagnosis);
   json["account"] = account_json(diagnosis.account);
   json["devices"] = ordered_json::array();
-  for (const Patient& patient : patients) json["devices"].push_back(patient_json(patient));
+  for (const DeviceDiagnosis& device : devices) json["devices"].push_back(device_json(device));
   json["message"] = nullptr;
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

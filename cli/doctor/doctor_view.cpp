@@ -33,16 +33,16 @@ std::string file_name(const std::string& path) {
   return report::printable(path.substr(path.find_last_of('/') + 1));
 }
 
-std::string title(const Patient& patient, const Terminal& terminal) {
-  const Diagnosis& diagnosis = patient.diagnosis;
+std::string title(const DeviceDiagnosis& device, const Terminal& terminal) {
+  const Diagnosis& diagnosis = device.diagnosis;
   std::string text = fmt::format("{}, {}: {} allocations",
-                                 file_name(patient.path),
-                                 patient.device,
-                                 format_count(patient.allocs));
+                                 file_name(device.recording),
+                                 device.device,
+                                 format_count(device.allocs));
   if (diagnosis.iterations > 0)
     text += fmt::format(", {} steps", format_count(diagnosis.iterations));
-  if (!patient.settings.empty()) text += ", " + report::printable(patient.settings);
-  if (!patient.is_whole) text += ", the last part of a longer history";
+  if (!device.settings.empty()) text += ", " + report::printable(device.settings);
+  if (!device.is_whole) text += ", the last part of a longer history";
   return report::wrapped(text, 0, terminal.width);
 }
 
@@ -147,26 +147,26 @@ std::string findings_text(const Diagnosis& diagnosis, const Terminal& terminal) 
   return out;
 }
 
-std::string overview(const std::vector<Patient>& patients, const Terminal& terminal) {
-  if (patients.size() < 2) return "";
+std::string overview(const std::vector<DeviceDiagnosis>& devices, const Terminal& terminal) {
+  if (devices.size() < 2) return "";
   report::Table table({{"recording", report::Align::kLeft, report::Fit::kShrinks},
                        {"device"},
                        {"verdict"},
                        {"peak live", report::Align::kRight},
                        {"peak reserved", report::Align::kRight}});
-  for (const Patient& patient : patients) {
-    table.add_row({file_name(patient.path),
-                   patient.device,
-                   std::string(to_string(patient.diagnosis.health)),
-                   format_bytes(patient.diagnosis.peak_live),
-                   format_bytes(patient.diagnosis.peak_reserved)});
+  for (const DeviceDiagnosis& device : devices) {
+    table.add_row({file_name(device.recording),
+                   device.device,
+                   std::string(to_string(device.diagnosis.health)),
+                   format_bytes(device.diagnosis.peak_live),
+                   format_bytes(device.diagnosis.peak_reserved)});
   }
   return table.render(terminal) + "\n";
 }
 
-std::string next_text(const Patient& patient, const Context& context) {
-  const std::string path = shell_word(patient.path);
-  switch (patient.diagnosis.health) {
+std::string next_text(const DeviceDiagnosis& device, const Context& context) {
+  const std::string path = shell_word(device.recording);
+  switch (device.diagnosis.health) {
     case Health::kFragmentation:
     case Health::kShortage:
       return context.next("tune " + path, "what each setting reserves");
@@ -180,13 +180,13 @@ std::string next_text(const Patient& patient, const Context& context) {
 
 }  // namespace
 
-std::string draw_doctor(const std::vector<Patient>& patients, const Context& context) {
-  const Patient& patient = worst(patients);
-  const Diagnosis& diagnosis = patient.diagnosis;
-  return overview(patients, context.out) + title(patient, context.out) +
+std::string draw_doctor(const std::vector<DeviceDiagnosis>& devices, const Context& context) {
+  const DeviceDiagnosis& device = worst(devices);
+  const Diagnosis& diagnosis = device.diagnosis;
+  return overview(devices, context.out) + title(device, context.out) +
          verdict(diagnosis, context.out) + account_text(diagnosis, context.out) +
          findings_text(diagnosis, context.out) + "\n" + context.words() +
-         next_text(patient, context);
+         next_text(device, context);
 }
 
 }  // namespace headroom::cli

@@ -12,9 +12,13 @@
 namespace headroom::cli {
 namespace {
 
+using analysis::CategorySums;
+using analysis::DeviceSummary;
+using analysis::Holder;
+using analysis::PeakMoment;
 using Json = nlohmann::ordered_json;
 
-Json peak_json(const PeakInfo& peak) {
+Json peak_json(const PeakMoment& peak) {
   return {{"bytes", peak.bytes}, {"after_events", peak.after_events}, {"after_us", peak.after_us}};
 }
 
@@ -45,7 +49,7 @@ Json lifetimes_json(const analysis::LifetimeHistogram& histogram) {
 }
 
 // The first `top`; the rest is the difference to the peak.
-Json holders_json(const std::vector<HolderInfo>& holders, std::size_t top, const char* label) {
+Json holders_json(const std::vector<Holder>& holders, std::size_t top, const char* label) {
   Json json = Json::array();
   for (std::size_t i = 0; i < std::min(top, holders.size()); ++i) {
     const analysis::Group& group = holders[i].group;
@@ -83,7 +87,7 @@ Json category_certainty_json(const CategorySums& sums) {
   return json;
 }
 
-Json device_json(const DeviceInfo& info, std::size_t top) {
+Json device_json(const DeviceSummary& info, std::size_t top) {
   Json json;
   json["name"] = info.name;
   json["device"] = info.device;
@@ -132,9 +136,9 @@ Json device_json(const DeviceInfo& info, std::size_t top) {
 
 }  // namespace
 
-std::string info_json(const InfoReport& report, const InfoQuestion& question) {
-  DeviceInfo all;  // sums, and the highest peaks
-  for (const DeviceInfo& device : report.devices) {
+std::string info_json(const analysis::RecordingSummary& summary, const InfoRequest& request) {
+  DeviceSummary all;  // sums, and the highest peaks
+  for (const DeviceSummary& device : summary.devices) {
     all.events += device.events;
     all.allocs += device.allocs;
     all.frees += device.frees;
@@ -148,27 +152,27 @@ std::string info_json(const InfoReport& report, const InfoQuestion& question) {
   Json json;
   json["schema"] = 1;
   json["command"] = "info";
-  json["file"] = report.path;
-  json["format"] = format_id(report.format);
-  json["is_packed"] = report.is_packed;
-  json["file_bytes"] = report.file_bytes;
-  json["note"] = report.note;
-  json["producer"] = report.producer;
-  json["settings"] = report.settings;
+  json["file"] = request.path;
+  json["format"] = format_id(summary.format);
+  json["is_packed"] = summary.is_packed;
+  json["file_bytes"] = summary.file_bytes;
+  json["note"] = summary.note;
+  json["producer"] = summary.producer;
+  json["settings"] = summary.settings;
   json["events"] = all.events;
   json["allocs"] = all.allocs;
   json["frees"] = all.frees;
   json["segments"] = all.segments;
-  json["devices"] = report.devices.size();
-  json["annotations"] = report.annotations;
-  json["has_stacks"] = report.has_stacks;
+  json["devices"] = summary.devices.size();
+  json["annotations"] = summary.annotations;
+  json["has_stacks"] = summary.has_stacks;
   json["peak_allocated"] = all.peak_allocated.bytes;
   json["peak_reserved"] = all.peak_reserved.bytes;
   json["categories_at_peak"] = category_bytes_json(all.categories_at_peak);
   json["categories_known_by"] = category_certainty_json(all.categories_at_peak);
   json["per_device"] = Json::array();
-  for (const DeviceInfo& device : report.devices) {
-    json["per_device"].push_back(device_json(device, question.top));
+  for (const DeviceSummary& device : summary.devices) {
+    json["per_device"].push_back(device_json(device, request.options.top));
   }
   // Files name functions and themselves as they like; what is not UTF-8 must not make it fail.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

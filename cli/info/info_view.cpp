@@ -21,6 +21,10 @@
 namespace headroom::cli {
 namespace {
 
+using analysis::DeviceSummary;
+using analysis::Holder;
+using analysis::PeakMoment;
+using analysis::RecordingSummary;
 using report::Align;
 using report::Fit;
 using report::Terminal;
@@ -41,29 +45,31 @@ std::string note_text(const std::string& text, const Terminal& terminal) {
 // --- What it is
 // ----------------------------------------------------------------------------------
 
-std::string file_text(const InfoReport& report, const Terminal& terminal) {
-  const std::string_view path = report.path;
+std::string file_text(const RecordingSummary& summary,
+                      const InfoRequest& request,
+                      const Terminal& terminal) {
+  const std::string_view path = request.path;
   const std::string name = report::printable(path.substr(path.find_last_of('/') + 1));
   std::string facts = fmt::format("{}, {}{}",
-                                  format_title(report.format),
-                                  format_bytes(report.file_bytes),
-                                  report.is_packed ? " compressed" : "");
-  if (!report.producer.empty()) facts += ", written by " + report::printable(report.producer);
+                                  format_title(summary.format),
+                                  format_bytes(summary.file_bytes),
+                                  summary.is_packed ? " compressed" : "");
+  if (!summary.producer.empty()) facts += ", written by " + report::printable(summary.producer);
   const bool fits =
       report::display_width(name) + kIndent + report::display_width(facts) <= terminal.width;
   std::string out =
       report::styled(report::shorten(name, terminal.width, terminal), Tone::kStrong, terminal);
   out += fits ? "  " + facts + "\n" : "\n" + report::wrapped(facts, kIndent, terminal.width);
-  if (!report.note.empty()) {
-    out += note_text(report.note, terminal);
+  if (!summary.note.empty()) {
+    out += note_text(summary.note, terminal);
   }
-  if (!report.settings.empty()) {
-    out += report::wrapped("settings: " + report::printable(report.settings), 0, terminal.width);
+  if (!summary.settings.empty()) {
+    out += report::wrapped("settings: " + report::printable(summary.settings), 0, terminal.width);
   }
   return out;
 }
 
-std::string history_text(const DeviceInfo& info) {
+std::string history_text(const DeviceSummary& info) {
   if (info.events == 0) return "a snapshot of one moment, without events";
   std::string text;
   if (info.is_whole_history) {
@@ -77,7 +83,7 @@ std::string history_text(const DeviceInfo& info) {
   return text + (info.has_stacks ? "; with stacks" : "; without stacks");
 }
 
-std::string device_text(const DeviceInfo& info, const Terminal& terminal) {
+std::string device_text(const DeviceSummary& info, const Terminal& terminal) {
   std::string counts = counted(info.events, "event", "events");
   if (info.duration_us > 0) counts += " over " + duration(info.duration_us);
   counts += fmt::format(": {}, {}, {}",
@@ -94,7 +100,7 @@ std::string device_text(const DeviceInfo& info, const Terminal& terminal) {
 // --- The curve and the peaks
 // ---------------------------------------------------------------------
 
-std::string curve_text(const DeviceInfo& info, const Terminal& terminal) {
+std::string curve_text(const DeviceSummary& info, const Terminal& terminal) {
   const std::uint64_t top = std::max(info.peak_reserved.bytes, info.peak_allocated.bytes);
   if (top == 0 || info.events == 0) return "";
   report::AreaChart chart{.top_label = format_bytes(top), .bottom_label = "0B"};
@@ -113,7 +119,7 @@ std::string curve_text(const DeviceInfo& info, const Terminal& terminal) {
   return out + report::area_chart(chart, kIndent, terminal);
 }
 
-std::string when_text(const PeakInfo& peak, const DeviceInfo& info) {
+std::string when_text(const PeakMoment& peak, const DeviceSummary& info) {
   if (info.events == 0) return "";
   if (peak.bytes == 0) return "";
   if (peak.after_events == 0) return "before the first event";
@@ -122,13 +128,13 @@ std::string when_text(const PeakInfo& peak, const DeviceInfo& info) {
   return text;
 }
 
-std::string peaks_text(const DeviceInfo& info, const Terminal& terminal) {
+std::string peaks_text(const DeviceSummary& info, const Terminal& terminal) {
   report::Table table({{"peak"},
                        {"", Align::kRight},
                        {"bytes", Align::kRight, Fit::kDrops},
                        {"when"},
                        {"", Align::kLeft, Fit::kDrops}});
-  const auto add = [&](const char* name, const PeakInfo& peak, const char* meaning) {
+  const auto add = [&](const char* name, const PeakMoment& peak, const char* meaning) {
     table.add_row(
         {name, format_bytes(peak.bytes), format_count(peak.bytes), when_text(peak, info), meaning});
   };
@@ -169,7 +175,7 @@ std::string peaks_text(const DeviceInfo& info, const Terminal& terminal) {
 
 std::string holders_text(std::string_view title,
                          std::string_view column,
-                         const std::vector<HolderInfo>& holders,
+                         const std::vector<Holder>& holders,
                          std::size_t top,
                          std::uint64_t whole,
                          const Terminal& terminal) {
@@ -193,7 +199,7 @@ std::string holders_text(std::string_view title,
   for (std::size_t i = 0; i < holders.size(); ++i) {
     const analysis::Group& group = holders[i].group;
     if (i < rows) {
-      const HolderInfo& holder = holders[i];
+      const Holder& holder = holders[i];
       std::string label = holder.plain_name.empty() ? group.label : holder.plain_name;
       if (!holder.known_by.empty()) label += " (" + holder.known_by + ")";
       add(group.bytes, group.blocks, report::printable(label), Tone::kAccent);
@@ -211,18 +217,18 @@ std::string holders_text(std::string_view title,
 
 // What `--by` asks for; without it the sites, or the sizes where there are no stacks.
 std::string by_text(const std::string& when,
-                    const DeviceInfo& info,
-                    const InfoQuestion& question,
+                    const DeviceSummary& info,
+                    const InfoRequest& request,
                     const Terminal& terminal) {
   const std::uint64_t whole = info.peak_allocated.bytes;
-  const bool wants_modules = question.by == InfoBy::kModule;
+  const bool wants_modules = request.by == InfoBy::kModule;
   if (wants_modules && !info.modules.empty()) {
     return holders_text(
-        when + ", by module", "module", info.modules, question.top, whole, terminal);
+        when + ", by module", "module", info.modules, request.options.top, whole, terminal);
   }
   if (!info.has_stacks) {
     std::string out;
-    if (question.by) {
+    if (request.by) {
       out = "\n" + note_text(std::string("no stacks were recorded") +
                                  (wants_modules ? ", and no annotations" : "") +
                                  ", so sizes are listed instead; record with "
@@ -230,27 +236,28 @@ std::string by_text(const std::string& when,
                              terminal);
     }
     return out +
-           holders_text(when + ", by size", "each", info.by_size, question.top, whole, terminal);
+           holders_text(
+               when + ", by size", "each", info.by_size, request.options.top, whole, terminal);
   }
-  if (question.by == InfoBy::kStack) {
-    const std::string text = draw_stacks(info.stacks, question.top, whole, terminal);
+  if (request.by == InfoBy::kStack) {
+    const std::string text = draw_stacks(info.stacks, request.options.top, whole, terminal);
     return text.empty() ? "" : heading(when + ", by stack", terminal) + text;
   }
-  const std::string text = draw_site_tree(info.site_tree, question.top, whole, terminal);
+  const std::string text = draw_site_tree(info.site_tree, request.options.top, whole, terminal);
   return text.empty() ? "" : heading(when + ", by place in the program (site)", terminal) + text;
 }
 
-std::string at_peak_text(const DeviceInfo& info,
-                         const InfoQuestion& question,
+std::string at_peak_text(const DeviceSummary& info,
+                         const InfoRequest& request,
                          const Terminal& terminal) {
-  const std::size_t top = question.top;
+  const std::size_t top = request.options.top;
   const std::uint64_t whole = info.peak_allocated.bytes;
   const std::string when = info.events == 0 ? "allocated" : "allocated at the peak";
   std::string out;
   out += holders_text(when + ", by category", "category", info.categories, top, whole, terminal);
   out +=
       holders_text(when + ", by annotation", "annotation", info.annotations, top, whole, terminal);
-  return out + by_text(when, info, question, terminal);
+  return out + by_text(when, info, request, terminal);
 }
 
 // --- Histograms
@@ -317,7 +324,7 @@ std::vector<analysis::HistogramBin> coarser(const std::vector<analysis::Histogra
   return joined;
 }
 
-std::string sizes_text(const DeviceInfo& info, const Terminal& terminal) {
+std::string sizes_text(const DeviceSummary& info, const Terminal& terminal) {
   constexpr std::size_t kMostBins = 16;
   const auto bins = info.sizes.size() > kMostBins ? coarser(info.sizes) : info.sizes;
   Histogram histogram("sizes of all blocks", "at least", terminal);
@@ -326,7 +333,7 @@ std::string sizes_text(const DeviceInfo& info, const Terminal& terminal) {
   return histogram.text();
 }
 
-std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
+std::string lifetimes_text(const DeviceSummary& info, const Terminal& terminal) {
   if (info.events == 0) return "";
   const bool has_times = info.duration_us > 0;
   const auto& bins = has_times ? info.lifetimes.by_time_us : info.lifetimes.by_events;
@@ -350,7 +357,7 @@ std::string lifetimes_text(const DeviceInfo& info, const Terminal& terminal) {
 // --- All of it
 // -----------------------------------------------------------------------------------
 
-std::string oddities_text(const DeviceInfo& info, const Terminal& terminal) {
+std::string oddities_text(const DeviceSummary& info, const Terminal& terminal) {
   std::string out;
   const auto add = [&](const std::string& text) { out += note_text(text, terminal); };
   if (info.dropped_events > 0) {
@@ -364,14 +371,14 @@ std::string oddities_text(const DeviceInfo& info, const Terminal& terminal) {
   return out.empty() ? out : "\n" + out;
 }
 
-std::string overview(const InfoReport& report, const Terminal& terminal) {
-  if (report.devices.size() < 2) return "";
+std::string overview(const RecordingSummary& summary, const Terminal& terminal) {
+  if (summary.devices.size() < 2) return "";
   report::Table table({{"device"},
                        {"events", Align::kRight},
                        {"allocations", Align::kRight, Fit::kDrops},
                        {"peak allocated", Align::kRight},
                        {"peak reserved", Align::kRight}});
-  for (const DeviceInfo& info : report.devices) {
+  for (const DeviceSummary& info : summary.devices) {
     table.add_row({info.name,
                    format_count(info.events),
                    format_count(info.allocs),
@@ -381,17 +388,19 @@ std::string overview(const InfoReport& report, const Terminal& terminal) {
   return "\n" + table.render(terminal);
 }
 
-const DeviceInfo* fullest(const InfoReport& report) {
+const DeviceSummary* fullest(const RecordingSummary& summary) {
   const auto found = std::ranges::max_element(
-      report.devices, {}, [](const DeviceInfo& info) { return info.peak_allocated.bytes; });
-  return found == report.devices.end() ? nullptr : &*found;
+      summary.devices, {}, [](const DeviceSummary& info) { return info.peak_allocated.bytes; });
+  return found == summary.devices.end() ? nullptr : &*found;
 }
 
-std::string next_text(const InfoReport& report, const Context& context) {
-  const std::string from = shell_word(report.path);
-  const std::string_view path = report.path;
+std::string next_text(const RecordingSummary& summary,
+                      const InfoRequest& request,
+                      const Context& context) {
+  const std::string from = shell_word(request.path);
+  const std::string_view path = request.path;
   const std::string base = without_endings(path.substr(path.find_last_of('/') + 1));
-  if (report.has_stacks) {
+  if (summary.has_stacks) {
     return context.next(fmt::format("convert {} {}", from, shell_word(base + ".speedscope.json")),
                         "the peak by stack");
   }
@@ -401,12 +410,12 @@ std::string next_text(const InfoReport& report, const Context& context) {
 
 }  // namespace
 
-std::string draw_info(const InfoReport& report,
-                      const InfoQuestion& question,
+std::string draw_info(const analysis::RecordingSummary& summary,
+                      const InfoRequest& request,
                       const Context& context) {
   const Terminal& terminal = context.out;
-  std::string out = file_text(report, terminal) + overview(report, terminal);
-  const DeviceInfo* info = fullest(report);
+  std::string out = file_text(summary, request, terminal) + overview(summary, terminal);
+  const DeviceSummary* info = fullest(summary);
   if (info == nullptr) {
     return out +
            "\nThere is nothing in it: no events and no segments. Was\n"
@@ -414,15 +423,15 @@ std::string draw_info(const InfoReport& report,
   }
   out += device_text(*info, terminal) + oddities_text(*info, terminal);
   out += curve_text(*info, terminal) + peaks_text(*info, terminal);
-  out += at_peak_text(*info, question, terminal);
+  out += at_peak_text(*info, request, terminal);
   out += sizes_text(*info, terminal) + lifetimes_text(*info, terminal);
-  if (report.devices.size() > 1) {
+  if (summary.devices.size() > 1) {
     out += "\n" +
            report::wrapped("This is the device with the highest peak; --device NAME shows another.",
                            0,
                            terminal.width);
   }
-  return out + "\n" + context.words() + next_text(report, context);
+  return out + "\n" + context.words() + next_text(summary, request, context);
 }
 
 }  // namespace headroom::cli

@@ -99,14 +99,14 @@ std::string draw_site_tree(std::span<const SiteNode> sites,
   return table.text();
 }
 
-std::string draw_stacks(std::span<const HolderInfo> stacks,
+std::string draw_stacks(std::span<const analysis::Holder> stacks,
                         std::size_t top,
                         std::uint64_t whole,
                         const Terminal& terminal) {
   const std::size_t shown = std::min(top, stacks.size());
   if (shown == 0) return "";
   HolderTable table("stack, the innermost frame first", whole, terminal);
-  for (const HolderInfo& one : stacks.first(shown)) {
+  for (const analysis::Holder& one : stacks.first(shown)) {
     const bool has_frames = !one.short_stack.empty();
     table.add(one.group.bytes,
               one.group.blocks,
@@ -118,7 +118,7 @@ std::string draw_stacks(std::span<const HolderInfo> stacks,
   add_rest(
       stacks,
       shown,
-      [](const HolderInfo& one) -> const analysis::Group& { return one.group; },
+      [](const analysis::Holder& one) -> const analysis::Group& { return one.group; },
       table);
   return table.text();
 }

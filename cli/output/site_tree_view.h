@@ -6,9 +6,8 @@
 #include <string>
 
 #include "headroom/analysis/site_tree.h"
+#include "headroom/analysis/summary.h"
 #include "headroom/report/terminal.h"
-
-#include "cli/info/info.h"
 
 namespace headroom::cli {
 
@@ -20,7 +19,7 @@ namespace headroom::cli {
                                          const report::Terminal& terminal);
 
 // The first `top` stacks, each with its frames under it, innermost first and without wrappers.
-[[nodiscard]] std::string draw_stacks(std::span<const HolderInfo> stacks,
+[[nodiscard]] std::string draw_stacks(std::span<const analysis::Holder> stacks,
                                       std::size_t top,
                                       std::uint64_t whole,
                                       const report::Terminal& terminal);

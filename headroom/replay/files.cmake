@@ -1,6 +1,7 @@
 set(HEADROOM_REPLAY_SOURCES
   async_pool_model.cpp
   cards.cpp
+  compare.cpp
   infer_empty_caches.cpp
   internal/checked_run.cpp
   internal/compiler.cpp
@@ -26,6 +27,7 @@ set(HEADROOM_REPLAY_SOURCES
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
+  compare.h
   infer_empty_caches.h
   player.h
   policy.h
