@@ -119,6 +119,7 @@ PagedAllocator::~PagedAllocator() {
   state_->clocks.release_marks();
   state_->mover.release_all();
   state_->arenas.release_all();
+  state_.reset();  // before the host that it calls
 }
 
 const PagedOptions& PagedAllocator::options() const noexcept { return state_->options; }

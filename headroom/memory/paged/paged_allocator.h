@@ -157,9 +157,9 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] std::uint64_t live_pages_bytes() const;
   [[nodiscard]] PagedBound bound_locked() const;
 
-  std::unique_ptr<Host> host_;  // outlives state_
   // Read by every call that takes no lock: apart from what changes with the lock held.
   alignas(64) std::unique_ptr<internal::PagedState> state_;
+  std::unique_ptr<Host> host_;  // what state_ calls
 };
 
 }  // namespace headroom::memory
