@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "headroom/base/check.h"
-#include "headroom/memory/internal/block.h"
+#include "headroom/memory/caching/internal/block.h"
 
 namespace headroom::memory::internal {
 

@@ -1,64 +1,83 @@
-// What a window gets: which pages are revived, moved or created for its slots. Nothing is done yet.
-#include <algorithm>
+#include "headroom/memory/paged/internal/page_plan.h"
 
-#include "headroom/memory/internal/page_store.h"
+#include <algorithm>
 
 namespace headroom::memory::internal {
 
-void PageStore::draw_plan(Plan& plan, const PageWindow& window, PageSupply supply) {
-  PageArena& arena = *plan.arena;
+PagePlan PagePlanner::draw(PageArena& arena, const PageWindow& window, PageSupply supply) {
+  PagePlan plan{.arena = &arena};
+  if (clocks_.is_capturing()) supply.moves_own = supply.moves_others = false;
   plan.vacant = slots_within(arena, window.run_begin, window.run_end);
   const SlotRange touched =
       with_whole_pages(arena, slots_touched(arena, window.begin, window.end), plan.vacant);
-  const std::uint64_t last = std::min(touched.last, plan.vacant.last);
-  const std::uint64_t first = std::max(touched.first, plan.vacant.first);
-  // What is at home in the window stays, also where an earlier slot of it maps the same page.
-  for (std::uint64_t i = first; i < std::min<std::uint64_t>(last, arena.slots.size()); ++i) {
+  const SlotRange range{.first = std::max(touched.first, plan.vacant.first),
+                        .last = std::min(touched.last, plan.vacant.last)};
+  keep_homes(plan, range);
+  std::vector<SlotRange> lacking = revive(plan, range, supply);
+  // Single slots first: only halves fit there, which elsewhere others can stand in for.
+  for (SlotRange& run : lacking) fill_ends(plan, run, supply);
+  for (const SlotRange& run : lacking) fill_run(plan, run, supply);
+  std::ranges::sort(plan.needs, {}, &NewHome::slot);
+  return plan;
+}
+
+void PagePlanner::forget(const PagePlan& plan) const noexcept {
+  for (Page* page : plan.taken) table_.mark_free(*page);
+  for (Page* page : plan.kept) table_.mark_free(*page);
+}
+
+// A page that is at home in the window stays, also where an earlier slot of it maps the same page.
+void PagePlanner::keep_homes(PagePlan& plan, SlotRange range) {
+  const PageArena& arena = *plan.arena;
+  const std::uint64_t last = std::min<std::uint64_t>(range.last, arena.slots.size());
+  for (std::uint64_t i = range.first; i < last; ++i) {
     const PageSlot& slot = arena.slots[i];
-    if (!is_at_home(arena, slot) || !is_free(*slot.page)) continue;
-    slot.page->mark = mark_ + 1;
+    if (!is_at_home(arena, slot) || !table_.is_free(*slot.page)) continue;
+    table_.mark_taken(*slot.page);
     plan.kept.push_back(slot.page);
   }
+}
+
+// Returns the slots that no page can be revived for.
+std::vector<SlotRange> PagePlanner::revive(PagePlan& plan, SlotRange range, PageSupply supply) {
+  const PageArena& arena = *plan.arena;
   std::vector<SlotRange> lacking;
-  for (std::uint64_t i = first; i < last; ++i) {
-    const PageSlot slot = seen(arena, i);
+  for (std::uint64_t i = range.first; i < range.last; ++i) {
+    const PageSlot slot = table_.seen(arena, i);
     if (is_at_home(arena, slot)) continue;
     Page* const page = slot.page;
     if (page != nullptr && !plan.revived.empty() && plan.revived.back().page == page &&
         plan.revived.back().slot == slot.first) {
       continue;  // a further slot of the page before
     }
-    if (page != nullptr && is_free(*page) && may_revive(arena, *page, supply)) {
-      page->mark = mark_ + 1;
+    if (page != nullptr && table_.is_free(*page) && may_revive(arena, *page, supply)) {
+      table_.mark_taken(*page);
       plan.taken.push_back(page);
       plan.revived.push_back({.slot = slot.first, .pages = page->pages, .page = page});
       continue;
     }
-    // What is mapped here goes first, and may not while somebody may still use it.
-    plan.is_blocked = plan.is_blocked || is_in_the_way(arena, i);
+    // The mapping that is here goes first, and may not while somebody may still use it.
+    plan.is_blocked = plan.is_blocked || table_.is_in_the_way(arena, i);
     if (!lacking.empty() && lacking.back().last == i) {
       ++lacking.back().last;
     } else {
       lacking.push_back({.first = i, .last = i + 1});
     }
   }
-  // Single slots first: only halves fit there, which elsewhere others can stand in for.
-  for (SlotRange& run : lacking) fill_ends(plan, run, supply);
-  for (const SlotRange& run : lacking) fill_run(plan, run, supply);
-  std::ranges::sort(plan.needs, {}, &Need::slot);
+  return lacking;
 }
 
 // Where whole pages are to be mapped, the window reaches as far as they do: over a slot beside it
 // that is vacant, and maps nothing or the same as the slot next to it.
-SlotRange PageStore::with_whole_pages(const PageArena& arena,
-                                      SlotRange touched,
-                                      SlotRange vacant) const noexcept {
-  const std::uint64_t span = of(PageSize::kWhole).span;
-  if (wants_halves_ || arena.kind == ArenaKind::kSlab || span == 1) return touched;
+SlotRange PagePlanner::with_whole_pages(const PageArena& arena,
+                                        SlotRange touched,
+                                        SlotRange vacant) const noexcept {
+  const std::uint64_t span = table_.class_of(PageSize::kWhole).span;
+  if (search_.wants_halves() || arena.kind == ArenaKind::kSlab || span == 1) return touched;
   const auto may_take = [&](std::uint64_t slot, std::uint64_t beside) {
     if (slot < vacant.first || slot >= vacant.last) return false;
-    const PageSlot own = seen(arena, slot);
-    const PageSlot next = seen(arena, beside);
+    const PageSlot own = table_.seen(arena, slot);
+    const PageSlot next = table_.seen(arena, beside);
     return own.page == nullptr || (own.page == next.page && own.first == next.first);
   };
   if (touched.first % span != 0 && may_take(touched.first - 1, touched.first)) --touched.first;
@@ -68,36 +87,31 @@ SlotRange PageStore::with_whole_pages(const PageArena& arena,
 
 // A page that is free goes back to a place that still maps it, at no cost; another stream's only
 // behind an event.
-bool PageStore::may_revive(const PageArena& arena,
-                           const Page& page,
-                           PageSupply supply) const noexcept {
-  if (is_capturing_) return false;
+bool PagePlanner::may_revive(const PageArena& arena,
+                             const Page& page,
+                             PageSupply supply) const noexcept {
+  if (clocks_.is_capturing()) return false;
   const bool is_own = page.home.arena == nullptr || page.home.arena->clock == arena.clock;
   return is_own || supply.moves_others;
 }
 
-// How many slots of an arena a page of the usual size takes.
-std::uint64_t PageStore::usual_span(const PageArena& arena) const noexcept {
-  return arena.kind == ArenaKind::kSlab ? 1 : of(PageSize::kWhole).span;
-}
-
 // The slots at the ends of a run that whole pages leave over, as these lie at even slots.
-void PageStore::fill_ends(Plan& plan, SlotRange& run, PageSupply supply) {
-  const std::uint64_t span = usual_span(*plan.arena);
+void PagePlanner::fill_ends(PagePlan& plan, SlotRange& run, PageSupply supply) {
+  const std::uint64_t span = table_.usual_span(*plan.arena);
   const auto fill = [&](std::uint64_t slot) {
-    PageClass& half = of(PageSize::kHalf);
+    PageClass& half = table_.class_of(PageSize::kHalf);
     if (obtain(plan, slot, half, supply)) return;
     if (supply.creates && create(plan, slot, half, /*in_cushion=*/false)) return;
     const std::uint64_t even = slot / span * span;
     const bool may_break = supply.breaks_large && has_room(plan, even, span);
-    if (may_break && obtain(plan, even, of(PageSize::kWhole), supply)) return;
+    if (may_break && obtain(plan, even, table_.class_of(PageSize::kWhole), supply)) return;
     ++plan.missing;
   };
   if (run.first % span != 0) fill(run.first++);
   if (run.size() > 0 && run.last % span != 0) fill(--run.last);
 }
 
-void PageStore::fill_run(Plan& plan, SlotRange run, PageSupply supply) {
+void PagePlanner::fill_run(PagePlan& plan, SlotRange run, PageSupply supply) {
   while (run.first < run.last) {
     const std::uint64_t slots = fill_next(plan, run, supply);
     if (slots == 0) {
@@ -111,11 +125,11 @@ void PageStore::fill_run(Plan& plan, SlotRange run, PageSupply supply) {
 // A page at the first slot of a run: how many slots it takes, or 0 where there is none. Large
 // blocks want large pages; others get them only where nothing else is left, since a small block in
 // a large page keeps it from moving.
-std::uint64_t PageStore::fill_next(Plan& plan, SlotRange run, PageSupply supply) {
+std::uint64_t PagePlanner::fill_next(PagePlan& plan, SlotRange run, PageSupply supply) {
   const std::uint64_t slot = run.first;
   const bool is_slab = plan.arena->kind == ArenaKind::kSlab;
-  PageClass& usual = of(is_slab ? PageSize::kSlab : PageSize::kWhole);
-  PageClass& large = of(PageSize::kLarge);
+  PageClass& usual = table_.class_of(is_slab ? PageSize::kSlab : PageSize::kWhole);
+  PageClass& large = table_.class_of(PageSize::kLarge);
   const bool wants_large =
       supply.wants_large && plan.arena->kind == ArenaKind::kLarge && run.last - slot >= large.span;
   if (wants_large && obtain(plan, slot, large, supply)) return large.span;
@@ -128,87 +142,88 @@ std::uint64_t PageStore::fill_next(Plan& plan, SlotRange run, PageSupply supply)
 }
 
 // A whole page, or two halves.
-bool PageStore::obtain_usual(Plan& plan, std::uint64_t slot, PageSupply supply) {
-  if (plan.arena->kind == ArenaKind::kSlab) return obtain(plan, slot, of(PageSize::kSlab), supply);
-  PageClass& whole = of(PageSize::kWhole);
+bool PagePlanner::obtain_usual(PagePlan& plan, std::uint64_t slot, PageSupply supply) {
+  if (plan.arena->kind == ArenaKind::kSlab)
+    return obtain(plan, slot, table_.class_of(PageSize::kSlab), supply);
+  PageClass& whole = table_.class_of(PageSize::kWhole);
   if (whole.span == 1) return obtain(plan, slot, whole, supply);
   const auto obtain_halves = [&] {
-    PageClass& half = of(PageSize::kHalf);
+    PageClass& half = table_.class_of(PageSize::kHalf);
     if (!obtain(plan, slot, half, supply)) return false;
     if (obtain(plan, slot + 1, half, supply)) return true;
     give_up_last(plan);
     return false;
   };
-  if (wants_halves_) return obtain_halves() || obtain(plan, slot, whole, supply);
+  if (search_.wants_halves()) return obtain_halves() || obtain(plan, slot, whole, supply);
   return obtain(plan, slot, whole, supply) || obtain_halves();
 }
 
 // A page of this size for the slot: created within the cushion, or moved. Says whether there is
 // one.
-bool PageStore::obtain(Plan& plan, std::uint64_t slot, PageClass& pages, PageSupply supply) {
+bool PagePlanner::obtain(PagePlan& plan, std::uint64_t slot, PageClass& pages, PageSupply supply) {
   if (supply.creates_in_cushion && create(plan, slot, pages, /*in_cushion=*/true)) return true;
-  Page* const page = donor(plan, pages, supply);
+  Page* const page = next_donor(plan, pages, supply);
   if (page == nullptr) return false;
-  page->mark = mark_ + 1;
+  table_.mark_taken(*page);
   plan.taken.push_back(page);
   plan.needs.push_back({.slot = slot, .pages = &pages, .page = page});
   return true;
 }
 
-bool PageStore::create(Plan& plan, std::uint64_t slot, PageClass& pages, bool in_cushion) {
+bool PagePlanner::create(PagePlan& plan, std::uint64_t slot, PageClass& pages, bool in_cushion) {
   if (!may_create(plan, pages, in_cushion)) return false;
   plan.created_bytes += pages.page_bytes;
   plan.needs.push_back({.slot = slot, .pages = &pages});
   return true;
 }
 
-void PageStore::give_up_last(Plan& plan) const noexcept {
-  const Need need = plan.needs.back();
+void PagePlanner::give_up_last(PagePlan& plan) const noexcept {
+  const NewHome need = plan.needs.back();
   plan.needs.pop_back();
   if (need.page == nullptr) {
     plan.created_bytes -= need.pages->page_bytes;
     return;
   }
-  need.page->mark = mark_;
+  table_.mark_free(*need.page);
   plan.taken.pop_back();
   --plan.donors[static_cast<std::size_t>(need.pages->size)].used;
 }
 
-bool PageStore::may_create(const Plan& plan, const PageClass& pages, bool in_cushion) const {
-  if (is_short_) return false;
-  const std::uint64_t room = in_cushion ? host_.room_in_cushion(0) : host_.room_in_limit(0);
+bool PagePlanner::may_create(const PagePlan& plan, const PageClass& pages, bool in_cushion) const {
+  if (budget_.device_is_short()) return false;
+  const std::uint64_t room = in_cushion ? budget_.room_in_cushion(0) : budget_.room_in_limit(0);
   return room >= plan.created_bytes + pages.page_bytes;
 }
 
 // Whether so many slots are vacant, map nothing and are not planned for.
-bool PageStore::has_room(const Plan& plan, std::uint64_t slot, std::uint64_t span) const {
+bool PagePlanner::has_room(const PagePlan& plan, std::uint64_t slot, std::uint64_t span) const {
   const PageArena& arena = *plan.arena;
   if (slot + span > plan.vacant.last) return false;
-  const auto is_inside = [&](const Need& need) {
+  const auto is_inside = [&](const NewHome& need) {
     return need.slot >= slot && need.slot < slot + span;
   };
   if (std::ranges::any_of(plan.needs, is_inside)) return false;
   for (std::uint64_t i = slot; i < slot + span; ++i) {
-    if (seen(arena, i).page != nullptr || is_in_the_way(arena, i)) return false;
+    if (table_.seen(arena, i).page != nullptr || table_.is_in_the_way(arena, i)) return false;
   }
   return true;
 }
 
-Page* PageStore::donor(Plan& plan, PageClass& pages, PageSupply supply) {
+Page* PagePlanner::next_donor(PagePlan& plan, PageClass& pages, PageSupply supply) {
   if (!supply.moves_own && !supply.moves_others) return nullptr;
+  const std::vector<PagedBlock*>& covers = search_.covers_for(*plan.arena->clock);
   Donors& donors = plan.donors[static_cast<std::size_t>(pages.size)];
   if (!donors.is_begun) {
-    sort_covers(*plan.arena->clock);
     donors.pages = pages.loose;
     donors.is_begun = true;
   }
   while (true) {
     while (donors.used < donors.pages.size()) {
       Page* const page = donors.pages[donors.used++];
-      if (is_free(*page)) return page;  // not taken meanwhile
+      if (table_.is_free(*page)) return page;  // not taken meanwhile
     }
-    if (donors.next_cover == covers_.size()) return nullptr;
-    const Block& cover = *covers_[donors.next_cover++];
+    if (donors.next_cover == covers.size()) return nullptr;
+    const PagedBlock& cover = *covers[donors.next_cover++];
     const bool is_own = cover.arena->clock == plan.arena->clock;
     if (!(is_own ? supply.moves_own : supply.moves_others)) continue;
     // From a hole they are taken from its end, so that its rest stays in one piece.
@@ -218,19 +233,6 @@ Page* PageStore::donor(Plan& plan, PageClass& pages, PageSupply supply) {
     std::reverse(donors.pages.begin() + static_cast<std::ptrdiff_t>(donors.used),
                  donors.pages.end());
   }
-}
-
-// The stream's own first, then the longest unused.
-void PageStore::sort_covers(const StreamClock& own) {
-  if (covers_sorted_for_ == &own) return;
-  std::ranges::sort(covers_, [&](const Block* a, const Block* b) {
-    const bool is_own_a = a->arena->clock == &own;
-    const bool is_own_b = b->arena->clock == &own;
-    if (is_own_a != is_own_b) return is_own_a;
-    if (a->gc_base != b->gc_base) return a->gc_base < b->gc_base;
-    return a->address > b->address;
-  });
-  covers_sorted_for_ = &own;
 }
 
 }  // namespace headroom::memory::internal

@@ -11,10 +11,10 @@
 
 #include "headroom/device/device.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/caching/internal/block.h"
+#include "headroom/memory/caching/internal/free_index.h"
 #include "headroom/memory/config.h"
 #include "headroom/memory/internal/address_map.h"
-#include "headroom/memory/internal/block.h"
-#include "headroom/memory/internal/free_index.h"
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pending_frees.h"
 #include "headroom/memory/internal/pool_scopes.h"
@@ -91,14 +91,14 @@ struct CachingState : PoolScopes<PrivatePool> {
   AllocatorConfig config{};
   PyTorchVersion version{};
 
-  BlockStore blocks{};
+  BlockStore<Block> blocks{};
   BlockPool small{.is_small = true};
   BlockPool large{};
 
   // Handed out, or freed and pending.
-  AddressMap active{};
+  AddressMap<Block> active{};
 
-  PendingFrees pending;
+  PendingFrees<Block> pending;
 
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments{};
   std::uint64_t segments_taken = 0;

@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-#include "headroom/memory/internal/block.h"
+#include "headroom/memory/paged/internal/paged_block.h"
 #include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
@@ -30,9 +30,9 @@ class FreeBins {
 
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
 
-  void insert(Block& block) noexcept {
+  void insert(PagedBlock& block) noexcept {
     const std::size_t bin = bin_of(block.size);
-    Block* const next = heads_[bin];
+    PagedBlock* const next = heads_[bin];
     block.next_free = next;
     block.free_link = &heads_[bin];
     or_nobody(next)->free_link = &block.next_free;
@@ -43,9 +43,9 @@ class FreeBins {
   }
 
   // The size it was filed with is the size it has.
-  void erase(Block& block) noexcept {
+  void erase(PagedBlock& block) noexcept {
     const std::size_t bin = bin_of(block.size);
-    Block* const next = block.next_free;
+    PagedBlock* const next = block.next_free;
     *block.free_link = next;
     or_nobody(next)->free_link = block.free_link;
     std::uint64_t& word = words_[bin / 64];
@@ -55,9 +55,9 @@ class FreeBins {
   }
 
   // About the smallest block of at least this size, of equal ones the lowest; null when none is.
-  [[nodiscard]] Block* find(std::uint64_t size) const noexcept {
+  [[nodiscard]] PagedBlock* find(std::uint64_t size) const noexcept {
     const std::size_t bin = bin_of(size);
-    if (Block* block = best_of(heads_[bin], size)) return block;
+    if (PagedBlock* block = best_of(heads_[bin], size)) return block;
     const std::size_t next = next_bin(bin + 1);
     return next == kBins ? nullptr : best_of(heads_[next], size);
   }
@@ -66,7 +66,7 @@ class FreeBins {
   template <class Function>
   void for_each_from(std::uint64_t size, Function&& function) const {
     for (std::size_t bin = next_bin(bin_of(size)); bin < kBins; bin = next_bin(bin + 1)) {
-      for (Block* block = heads_[bin]; block != nullptr; block = block->next_free) {
+      for (PagedBlock* block = heads_[bin]; block != nullptr; block = block->next_free) {
         if (block->size >= size && !function(*block)) return;
       }
     }
@@ -74,7 +74,8 @@ class FreeBins {
   template <class Function>
   void for_each(Function&& function) const {
     for (std::size_t bin = next_bin(0); bin < kBins; bin = next_bin(bin + 1)) {
-      for (Block* block = heads_[bin]; block != nullptr; block = block->next_free) function(*block);
+      for (PagedBlock* block = heads_[bin]; block != nullptr; block = block->next_free)
+        function(*block);
     }
   }
 
@@ -83,8 +84,8 @@ class FreeBins {
     for (std::size_t bin = 0; bin < kBins; ++bin) {
       const bool is_marked = (words_[bin / 64] & bit(bin)) != 0;
       if (is_marked != (heads_[bin] != nullptr)) return "a bin is marked wrongly";
-      const Block* const* link = &heads_[bin];
-      for (const Block* block = *link; block != nullptr; block = *link) {
+      const PagedBlock* const* link = &heads_[bin];
+      for (const PagedBlock* block = *link; block != nullptr; block = *link) {
         if (bin_of(block->size) != bin) return "a free block is in a bin of another size";
         if (block->free_link != link) return "a bin's chain is broken";
         if (!block->is_free() || !block->is_mapped) return "a bin holds a block that is not free";
@@ -105,7 +106,7 @@ class FreeBins {
   static_assert(kBins % 64 == 0 && kBins / 64 < 64);
 
   // A block to write to where there is none, so that it need not be asked whether there is.
-  [[nodiscard]] Block* or_nobody(Block* block) noexcept {
+  [[nodiscard]] PagedBlock* or_nobody(PagedBlock* block) noexcept {
     return block != nullptr ? block : &nobody_;
   }
   [[nodiscard]] static std::uint64_t bit(std::size_t bin) noexcept {
@@ -130,10 +131,10 @@ class FreeBins {
     const std::size_t next = word + 1 + static_cast<std::size_t>(std::countr_zero(later));
     return next * 64 + static_cast<std::size_t>(std::countr_zero(words_[next]));
   }
-  [[nodiscard]] static Block* best_of(Block* head, std::uint64_t size) noexcept {
-    Block* best = nullptr;
+  [[nodiscard]] static PagedBlock* best_of(PagedBlock* head, std::uint64_t size) noexcept {
+    PagedBlock* best = nullptr;
     std::size_t looks = 0;
-    for (Block* block = head; block != nullptr && looks < kLooks; block = block->next_free) {
+    for (PagedBlock* block = head; block != nullptr && looks < kLooks; block = block->next_free) {
       ++looks;
       if (block->size < size) continue;
       if (best == nullptr || block->size < best->size ||
@@ -146,9 +147,9 @@ class FreeBins {
 
   std::uint64_t summary_ = 0;
   std::array<std::uint64_t, kBins / 64 + 1> words_{};
-  std::array<Block*, kBins> heads_{};
+  std::array<PagedBlock*, kBins> heads_{};
   std::size_t count_ = 0;
-  Block nobody_{};
+  PagedBlock nobody_{};
 };
 
 }  // namespace headroom::memory::internal
