@@ -1,8 +1,8 @@
 #include <new>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "headroom/base/check.h"
+#include "headroom/base/fork.h"
 #include "headroom/device/internal/cpu_process.h"
 
 namespace headroom::device::internal {
@@ -31,7 +31,9 @@ void after_fork_in_child() noexcept {
 CpuProcess& cpu_process() {
   [[maybe_unused]] static const bool made = [] {
     current.store(new CpuProcess, std::memory_order_release);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    add_fork_handlers({.before = before_fork,
+                       .in_parent = after_fork_in_parent,
+                       .in_child = after_fork_in_child});
     return true;
   }();
   return *current.load(std::memory_order_acquire);
