@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 
 #include "headroom/base/error.h"
 
@@ -81,15 +82,46 @@ class ForkSafeMutex {
   ForkSafeMutex(const ForkSafeMutex&) = delete;
   ForkSafeMutex& operator=(const ForkSafeMutex&) = delete;
 
-  void lock() { mutex_.lock(); }
-  [[nodiscard]] bool try_lock() noexcept { return mutex_.try_lock(); }
-  void unlock() noexcept { mutex_.unlock(); }
+  void lock() {
+    if (is_mine()) {
+      ++depth_;
+      return;
+    }
+    mutex_.lock();
+    take();
+  }
+  [[nodiscard]] bool try_lock() noexcept {
+    if (is_mine()) {
+      ++depth_;
+      return true;
+    }
+    if (!mutex_.try_lock()) return false;
+    take();
+    return true;
+  }
+  void unlock() noexcept {
+    if (--depth_ > 0) return;
+    owner_.store({}, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
 
  private:
   friend struct Forking;
 
-  std::recursive_mutex mutex_;
-  ForkSafeMutex* next_ = nullptr;  // of the same rank
+  [[nodiscard]] bool is_mine() const noexcept {
+    return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
+  void take() noexcept {
+    owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    depth_ = 1;
+  }
+
+  // Not a std::recursive_mutex: that knows its owner by a number which is another in the child, and
+  // could not be let go of there.
+  std::mutex mutex_;
+  std::atomic<std::thread::id> owner_{};  // as the owner wrote it; others see that it is not they
+  int depth_ = 0;                         // of the owner's locks
+  ForkSafeMutex* next_ = nullptr;         // of the same rank
 };
 
 }  // namespace headroom

@@ -1,6 +1,7 @@
 #include "headroom/base/fork.h"
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -53,14 +54,17 @@ TEST(ForkSafeMutex, IsFreeInAChildWhateverThreadsDo) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       while (!is_done) {
-        const std::lock_guard first(outer);
-        ++guarded;
-        const std::lock_guard second(inner);
-        ++guarded;
+        {
+          const std::lock_guard first(outer);
+          ++guarded;
+          const std::lock_guard second(inner);
+          ++guarded;
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(50));  // mutexes are not fair
       }
     });
   }
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 50; ++i) {
     EXPECT_TRUE(is_true_in_child([&] {
       const std::lock_guard first(outer);
       const std::lock_guard second(inner);

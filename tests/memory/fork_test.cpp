@@ -148,7 +148,7 @@ class ForkTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Cores,
                          ForkTest,
                          ::testing::Values("backend:paged", "backend:native"),
-                         [](const auto& info) { return std::string(info.param).substr(8); });
+                         [](const auto& core) { return std::string(core.param).substr(8); });
 
 TEST_P(ForkTest, EveryCallInTheChildRefuses) {
   const DeviceAddress small = allocator_->allocate(512);
