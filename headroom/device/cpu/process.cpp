@@ -1,10 +1,10 @@
 #include "headroom/device/cpu/internal/process.h"
 
 #include <new>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "headroom/base/check.h"
+#include "headroom/base/fork.h"
 
 namespace headroom::device::internal {
 namespace {
@@ -32,7 +32,9 @@ void after_fork_in_child() noexcept {
 CpuProcess& cpu_process() {
   [[maybe_unused]] static const bool made = [] {
     current.store(new CpuProcess, std::memory_order_release);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    add_fork_handlers({.before = before_fork,
+                       .in_parent = after_fork_in_parent,
+                       .in_child = after_fork_in_child});
     return true;
   }();
   return *current.load(std::memory_order_acquire);

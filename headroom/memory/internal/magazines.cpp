@@ -1,5 +1,6 @@
 #include "headroom/memory/internal/magazines.h"
 
+#include "headroom/base/fork.h"
 #include "headroom/memory/internal/slab_heap.h"
 
 namespace headroom::memory::internal {
@@ -34,6 +35,8 @@ class HeapsOfThread {
     std::erase_if(entries_, [](const HeapOfThread& old) { return old.link->heap == nullptr; });
     entries_.push_back(std::move(entry));
   }
+  // In the child of a fork: the heaps are the parent's, and so is what is kept here.
+  void forget() noexcept { entries_.clear(); }
 
  private:
   std::vector<HeapOfThread> entries_;
@@ -51,6 +54,13 @@ HeapsOfThread::~HeapsOfThread() {
     const std::lock_guard lock(entry.link->mutex);
     if (SlabHeap* const heap = entry.link->heap) heap->retire(*entry.cache);
   }
+}
+
+// The thread that forked is the only one that has anything here: without it, allocations and frees
+// take the lock, which refuses.
+void forget_in_child() noexcept {
+  t_last_used = {};
+  if (t_heaps != nullptr) t_heaps->forget();
 }
 
 }  // namespace
@@ -81,6 +91,10 @@ bool add_thread_cache(std::uint64_t heap,
                       const std::shared_ptr<HeapLink>& link,
                       const std::shared_ptr<ThreadCache>& cache) {
   if (t_is_ending) return false;
+  [[maybe_unused]] static const bool watching = [] {
+    add_fork_handlers({.in_child = forget_in_child});
+    return true;
+  }();
   thread_local HeapsOfThread heaps;
   t_heaps = &heaps;
   heaps.add({.heap = heap, .link = link, .cache = cache});

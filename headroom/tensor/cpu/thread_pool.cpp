@@ -10,6 +10,7 @@
 
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -90,10 +91,32 @@ struct ThreadPool::State {
   }
 };
 
+namespace {
+
+constinit std::atomic<ThreadPool*> shared_pool{nullptr};
+
+// Under a lock, so that one is made. The child of a fork makes its own: the parent's threads are
+// not there.
+ThreadPool& make_shared_pool() {
+  static auto& mutex = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
+  const std::lock_guard lock(mutex);
+  if (ThreadPool* const made = shared_pool.load(std::memory_order_acquire)) return *made;
+  [[maybe_unused]] static const bool watching = [] {
+    add_fork_handlers(
+        {.in_child = []() noexcept { keep_for_ever(shared_pool.exchange(nullptr)); }});
+    return true;
+  }();
+  auto* const made = new ThreadPool(threads_from_environment());
+  shared_pool.store(made, std::memory_order_release);
+  return *made;
+}
+
+}  // namespace
+
 // Never destroyed: a stream may still run a kernel while the program ends.
 ThreadPool& ThreadPool::shared() {
-  static auto* const instance = new ThreadPool(threads_from_environment());
-  return *instance;
+  ThreadPool* const made = shared_pool.load(std::memory_order_acquire);
+  return made != nullptr ? *made : make_shared_pool();
 }
 
 // With as many as the system gives: fewer compute the same, and slower.
