@@ -86,6 +86,9 @@ Opened& opened() {
   return instance;
 }
 
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const Opened& kMadeOpened = opened();
+
 // The id of a native stream. Threads mostly stay with one, so the last is remembered.
 std::optional<StreamId> stream_of(headroom_allocator& handle, void* stream) {
   struct Last {

@@ -80,6 +80,13 @@ struct Forking {
   }
 };
 
+// Before there are threads: a child that is forked while one of them begins to watch would wait for
+// it for ever.
+[[maybe_unused]] const bool kWatchesEarly = [] {
+  Forking::watch();
+  return true;
+}();
+
 void add_fork_handlers(const ForkHandlers& handlers) noexcept {
   Forking::watch();
   Forking::add(handlers);

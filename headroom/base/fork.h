@@ -73,6 +73,7 @@ class ForkSafeMutex {
     kRecording,   // of the process
     kHandles,     // of the C interface
     kAllocators,  // of the process
+    kDevices,     // of the process, while they are made
     kObservers,   // of scopes
     kTable,       // nothing else is taken while it is held
   };

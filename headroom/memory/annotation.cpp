@@ -92,6 +92,11 @@ ScopeObservers& scope_observers() {
   return *instance;
 }
 
+// Made before there are threads: a child that is forked while one of them makes these would wait
+// for it for ever.
+[[maybe_unused]] const Interner& kMadeInterner = interner();
+[[maybe_unused]] const ScopeObservers& kMadeObservers = scope_observers();
+
 void announce_iteration(std::uint64_t number, bool is_start) noexcept {
   if (!ScopeObservers::has_any()) return;
   std::array<char, 40> name{};

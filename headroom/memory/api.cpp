@@ -122,6 +122,9 @@ Allocators& allocators() {
   return instance;
 }
 
+// Before there are threads: see annotation.cpp.
+[[maybe_unused]] const Allocators& kMadeAllocators = allocators();
+
 thread_local std::optional<DeviceId> current;
 
 DeviceId first_device() {

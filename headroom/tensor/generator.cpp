@@ -23,6 +23,9 @@ Generators& generators() {
   return *instance;
 }
 
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const Generators& kMadeGenerators = generators();
+
 }  // namespace
 
 Generator::State Generator::state() const {

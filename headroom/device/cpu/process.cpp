@@ -40,6 +40,9 @@ CpuProcess& cpu_process() {
   return *current.load(std::memory_order_acquire);
 }
 
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const CpuProcess& kMadeCpuProcess = cpu_process();
+
 bool try_take(std::atomic<std::uint64_t>& count,
               std::uint64_t amount,
               std::uint64_t bound) noexcept {

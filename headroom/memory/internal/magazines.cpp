@@ -63,6 +63,11 @@ void forget_in_child() noexcept {
   if (t_heaps != nullptr) t_heaps->forget();
 }
 
+[[maybe_unused]] const bool kForgetsInChild = [] {
+  add_fork_handlers({.in_child = forget_in_child});
+  return true;
+}();
+
 }  // namespace
 
 Magazines::Magazines(StreamId stream) noexcept : stream_(stream) {
@@ -91,10 +96,6 @@ bool add_thread_cache(std::uint64_t heap,
                       const std::shared_ptr<HeapLink>& link,
                       const std::shared_ptr<ThreadCache>& cache) {
   if (t_is_ending) return false;
-  [[maybe_unused]] static const bool watching = [] {
-    add_fork_handlers({.in_child = forget_in_child});
-    return true;
-  }();
   thread_local HeapsOfThread heaps;
   t_heaps = &heaps;
   heaps.add({.heap = heap, .link = link, .cache = cache});

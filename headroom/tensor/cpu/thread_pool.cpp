@@ -95,17 +95,24 @@ namespace {
 
 constinit std::atomic<ThreadPool*> shared_pool{nullptr};
 
-// Under a lock, so that one is made. The child of a fork makes its own: the parent's threads are
-// not there.
+// While the pool is made.
+ForkSafeMutex& pool_mutex() {
+  static auto& instance = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
+  return instance;
+}
+
+// Before there are threads: a child that is forked while one of them makes the mutex would wait for
+// it for ever.
+[[maybe_unused]] const bool kIsReadyForForks = [] {
+  (void)pool_mutex();
+  add_fork_handlers({.in_child = []() noexcept { keep_for_ever(shared_pool.exchange(nullptr)); }});
+  return true;
+}();
+
+// The child of a fork makes its own: the parent's threads are not there.
 ThreadPool& make_shared_pool() {
-  static auto& mutex = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(pool_mutex());
   if (ThreadPool* const made = shared_pool.load(std::memory_order_acquire)) return *made;
-  [[maybe_unused]] static const bool watching = [] {
-    add_fork_handlers(
-        {.in_child = []() noexcept { keep_for_ever(shared_pool.exchange(nullptr)); }});
-    return true;
-  }();
   auto* const made = new ThreadPool(threads_from_environment());
   shared_pool.store(made, std::memory_order_release);
   return *made;

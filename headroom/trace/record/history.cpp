@@ -250,6 +250,9 @@ Process& process() {
   return *instance;
 }
 
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const Process& kMadeProcess = process();
+
 trace::FormatResult<void> end(Process& state) {
   if (state.history == nullptr) return {};
   set_allocator_observer({});
