@@ -1,8 +1,10 @@
 #include "headroom/tensor/internal/op.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/ops/reduce.h"
 
 namespace headroom::tensor {
@@ -163,6 +165,19 @@ Tensor new_view(const Tensor& of, const Shape& shape, const Strides& strides, st
   impl->base = from.base ? from.base : of.shared();
   impl->is_untracked = from.is_untracked || !GradMode::is_enabled();
   return Tensor(std::move(impl));
+}
+
+void upload(const Tensor& to, std::vector<std::byte> bytes) {
+  if (to.is_meta() || bytes.empty()) return;
+  device::Device& device = to.device();
+  const device::StreamId stream = current_stream_id(device);
+  auto held = std::make_unique<std::vector<std::byte>>(std::move(bytes));
+  must(device.copy_to_device(to.address(), held->data(), held->size(), stream));
+  const device::HostTask drop{
+      .run = [](void* data) noexcept { delete static_cast<std::vector<std::byte>*>(data); },
+      .data = held.get()};
+  must(device.enqueue_host(stream, drop));
+  (void)held.release();
 }
 
 void check_same_device(std::string_view op, const Tensor& a, const Tensor& b) {

@@ -40,7 +40,7 @@ Ran run_steps(const StepConfig& config, Kind kind, int steps = kSteps) {
   {
     const TrainEvents events(world.allocator());
     StepRunner runner(config, world.allocator());
-    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss);
+    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss());
     out.events = events.events();
   }
   out.peak_allocated = world.peak_allocated();

@@ -2,9 +2,11 @@
 // kernels.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headroom/base/error.h"
 #include "headroom/tensor/internal/launch.h"
@@ -55,6 +57,10 @@ inline void refuse_complex(std::string_view op, DType dtype) {
 // A gradient in the type of what it belongs to. That of something real, from a complex op, is its
 // real part.
 [[nodiscard]] Tensor gradient_as(const Tensor& grad, DType own);
+
+// Copies bytes of the host to a contiguous tensor, in the order of the current stream, and keeps
+// them until it has passed. Nothing on meta.
+void upload(const Tensor& to, std::vector<std::byte> bytes);
 
 [[nodiscard]] inline void* pointer(const Tensor& tensor) {
   return reinterpret_cast<void*>(tensor.address());

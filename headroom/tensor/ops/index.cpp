@@ -20,7 +20,8 @@ void check_indices(const char* op,
   const Backend backend = backend_of(device);
   if (backend.is_planned || backend.kernels.check_index == nullptr || index.numel() == 0) return;
   const Launch where{.device = device, .stream = current_stream_id(device)};
-  must(device.synchronize_stream(where.stream));
+  const bool runs_inline = backend.kernels.is_host && where.stream == device::StreamId::kDefault;
+  if (!runs_inline) must(device.synchronize_stream(where.stream));
   IndexCheckArgs args{.index = static_cast<const std::int64_t*>(pointer(index)),
                       .shape = index.shape(),
                       .strides = index.strides(),
