@@ -84,7 +84,7 @@ void play_failure(TrainingAct& act) {
     act.report = train::report_text(
         error.report(), train::planned_remedies(act.config, {.limit_bytes = kTrainingLimit}));
   }
-  act.retried_loss = train::with_retry(runner, act.told).loss;
+  act.retried_loss = train::with_retry(runner, act.told).loss();
 }
 
 double loss_without_limit(const StepConfig& config) {

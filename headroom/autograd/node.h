@@ -57,6 +57,8 @@ class Node : public std::enable_shared_from_this<Node> {
   [[nodiscard]] bool is_freed() const noexcept { return is_freed_; }
   // The path of annotations that the op ran under.
   [[nodiscard]] memory::AnnotationId annotation() const noexcept { return annotation_; }
+  // The stream that the op ran on, and that its backward runs on. A leaf has none of its own.
+  [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
   // Bytes of what it saved, counted by tensor; 0 for what pack hooks took.
   [[nodiscard]] std::uint64_t saved_bytes() const noexcept;
 
@@ -65,6 +67,8 @@ class Node : public std::enable_shared_from_this<Node> {
   HookHandle register_post_hook(PostHook hook);
 
  protected:
+  [[nodiscard]] bool has_pre_hooks() const;
+  [[nodiscard]] bool has_post_hooks() const;
   Node(const char* name, internal::Like like, memory::AnnotationId annotation);
 
  private:
@@ -83,6 +87,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<Saved> saved_;
   tensor::BackwardFunction backward_{};
   internal::Like like_;
+  Stream stream_;
   std::uint64_t sequence_;
   memory::AnnotationId annotation_;
   bool is_freed_ = false;

@@ -103,9 +103,10 @@ struct LayerNormArgs {
   void* mean = nullptr;          // forward writes both; null where nobody asks
   void* rstd = nullptr;
   void* y = nullptr;
-  // Of residual_layer_norm, forward only: what is normalised is x + residual, which goes into
-  // `sum`, both of `dtype`.
+  // Of residual_layer_norm, forward only: what is normalised is x + residual, which goes into `sum`
+  // of `dtype`. The residual is of that type, or of 16 bits beside f32.
   const void* residual = nullptr;
+  DType residual_dtype = DType::kF32;
   void* sum = nullptr;
   // backward; a gradient that is not wanted is null
   const void* grad = nullptr;

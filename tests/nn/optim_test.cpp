@@ -374,6 +374,87 @@ TEST(GradScaler, UnscalesOnceForClipping) {
   EXPECT_EQ(w.item<double>(), 0.75);
 }
 
+// Clipping, unscaling and skipping are decided on the device.
+TEST(GradScaler, NobodyWaitsAndTheListIsUploadedOnce) {
+  const World world;
+  SmallNet net(world);
+  nn::AdamW adam(net.parameters());
+  nn::GradScaler scaler({.scale = 8});
+  const device::Device& device = world.allocator().device();
+  const Tensor x = randn({4, 64}, world.f32());
+  const auto count = [&](device::Call call) { return device.calls(call); };
+  const auto step = [&] {
+    adam.zero_grad(/*set_to_none=*/false);
+    scaler.scale(net(x).sum()).backward();
+    scaler.unscale_(adam);
+    const Tensor norm = adam.clip_grad_norm_(0.5);
+    scaler.step(adam);
+    scaler.update();
+    return norm;
+  };
+  step();
+  const auto waits = count(device::Call::kSynchronizeStream);
+  const auto copies = count(device::Call::kCopyToDevice);
+  step();
+  const Tensor norm = step();
+  EXPECT_EQ(count(device::Call::kSynchronizeStream), waits);
+  EXPECT_EQ(count(device::Call::kCopyToDevice), copies);
+  EXPECT_EQ(count(device::Call::kCopyToHost), 0U);
+  EXPECT_GT(norm.item<double>(), 0.5);
+  double squares = 0;
+  for (const Tensor& p : net.parameters()) {
+    for (const double g : p.grad().to_doubles()) squares += g * g;
+  }
+  EXPECT_NEAR(std::sqrt(squares), 0.5, 1e-5);
+}
+
+// Of two optimisers, the one with good gradients steps; the scale backs off all the same.
+TEST(GradScaler, SkipsOnlyTheOptimizerWhoseGradientsAreBad) {
+  const World world;
+  const Tensor good = leaf_of(world, {1});
+  const Tensor bad = leaf_of(world, {1});
+  nn::Sgd first({good}, {.lr = 1});
+  nn::Adam second({bad}, {.lr = 1});
+  nn::GradScaler scaler({.scale = 4});
+  (void)scaler.scale(good.sum());
+  give_grad(world, good, {2});
+  give_grad(world, bad, {kInfinity});
+  scaler.step(second);
+  EXPECT_TRUE(scaler.was_skipped());
+  scaler.step(first);
+  EXPECT_FALSE(scaler.was_skipped());
+  scaler.update();
+  EXPECT_EQ(scaler.current_scale(), 2);
+  EXPECT_EQ(good.item<double>(), 0.5);
+  EXPECT_EQ(bad.item<double>(), 1);
+  // The skipped step was none: the next is the first, by which Adam moves by its learning rate.
+  give_grad(world, bad, {1});
+  second.step();
+  EXPECT_NEAR(bad.item<double>(), 0, 1e-6);
+}
+
+// A learning rate is written to the device when it changed; a list that changed is uploaded again.
+TEST(Optimizer, FollowsItsLearningRateAndItsList) {
+  const World world;
+  const Tensor a = leaf_of(world, {1});
+  const Tensor b = leaf_of(world, {1});
+  nn::Sgd sgd({a, b}, {.lr = 0.5});
+  give_grad(world, a, {1});
+  sgd.step();
+  EXPECT_EQ(a.item<double>(), 0.5);
+  sgd.set_lr(0.25);
+  give_grad(world, b, {1});
+  sgd.step();
+  EXPECT_EQ(a.item<double>(), 0.25);
+  EXPECT_EQ(b.item<double>(), 0.75);
+  a.set_grad({});
+  sgd.set_lr(0.125);
+  sgd.write_lr();
+  sgd.step();
+  EXPECT_EQ(a.item<double>(), 0.25);
+  EXPECT_EQ(b.item<double>(), 0.625);
+}
+
 // --- Schedules
 // ------------------------------------------------------------------------------------
 

@@ -307,6 +307,7 @@ TEST_F(KernelSeam, AResidualIsAddedBeforeItsSumIsNormalised) {
                         .bias = pointer(bias),
                         .y = pointer(y),
                         .residual = pointer(residual),
+                        .residual_dtype = residual.dtype(),
                         .sum = pointer(sum)});
       expect_equal(sum, x + residual);
       expect_equal(y, layer_norm(sum, {width}, weight, bias));

@@ -258,7 +258,7 @@ template <class C>
 void add_residual_row(const LayerNormArgs& a, std::int64_t row) {
   const Group group = row_group(a, row);
   const Elements<C> x(a.x, a.dtype, group);
-  const Elements<C> residual(a.residual, a.dtype, group);
+  const Elements<C> residual(a.residual, a.residual_dtype, group);
   const Elements<C> sum(a.sum, a.dtype, group);
   Block<C> xs;
   Block<C> residuals;

@@ -136,7 +136,7 @@ Tensor add_named(const char* name, const Tensor& a, const Tensor& b, Scalar alph
   const Joined to = join(name, a, b);
   const Tensor y = is_one(alpha) ? compute(name, kAdd, to, {a, b})
                                  : compute(name, kAddScaled, to, {a, b, alpha});
-  return record(name, {&a, &b}, y, {}, add_backward(a, b, alpha));
+  return record({name, kEachOutput}, {&a, &b}, y, {}, add_backward(a, b, alpha));
 }
 
 const Tensor& add_named_in_place(const char* name,
@@ -146,7 +146,7 @@ const Tensor& add_named_in_place(const char* name,
   const Joined to = join(name, self, b);
   is_one(alpha) ? compute_in_place(name, kAdd, self, to, {self, b})
                 : compute_in_place(name, kAddScaled, self, to, {self, b, alpha});
-  record_in_place(name, {&self, &b}, self, {}, add_backward(self, b, alpha));
+  record_in_place({name, kEachOutput}, {&self, &b}, self, {}, add_backward(self, b, alpha));
   return self;
 }
 
@@ -158,12 +158,12 @@ Scalar opposite(Scalar value) {
 
 Tensor shift(const char* name, const Tensor& a, Scalar by) {
   const Tensor y = compute(name, kAdd, joined_with(a, by), {a, by});
-  return record(name, {&a}, y, {}, pass_on(a.dtype()));
+  return record({name, kEachOutput}, {&a}, y, {}, pass_on(a.dtype()));
 }
 
 const Tensor& shift_in_place(const char* name, const Tensor& self, Scalar by) {
   compute_in_place(name, kAdd, self, joined_with(self, by), {self, by});
-  record_in_place(name, {&self}, self, {}, pass_on(self.dtype()));
+  record_in_place({name, kEachOutput}, {&self}, self, {}, pass_on(self.dtype()));
   return self;
 }
 
@@ -181,14 +181,14 @@ Tensor sub(const Tensor& a, Scalar b) { return shift("sub", a, opposite(b)); }
 
 Tensor sub(Scalar a, const Tensor& b) {
   const Tensor y = compute("sub", kSub, joined_with(b, a), {a, b});
-  return record("sub", {&b}, y, {}, [own = b.dtype()](BackwardArgs& args) {
+  return record({"sub", kEachOutput}, {&b}, y, {}, [own = b.dtype()](BackwardArgs& args) {
     args.set_grad(0, neg(args.grad()).to(own));
   });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   const Tensor y = compute("mul", kMul, join("mul", a, b), {a, b});
-  return record("mul",
+  return record({"mul", kEachOutput},
                 {&a, &b},
                 y,
                 {save_input(a, needs_grad(b)), save_input(b, needs_grad(a))},
@@ -197,37 +197,42 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor mul(const Tensor& a, Scalar b) {
   const Tensor y = compute("mul", kMul, joined_with(a, b), {a, b});
-  return record("mul", {&a}, y, {}, scale_backward(a.dtype(), b, kMul));
+  return record({"mul", kEachOutput}, {&a}, y, {}, scale_backward(a.dtype(), b, kMul));
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
   const Tensor y = compute("div", kDiv, join_divided("div", a, b), {a, b});
-  return record(
-      "div", {&a, &b}, y, {save_input(a, needs_grad(b)), save_input(b)}, div_backward(a, b));
+  return record({"div", kEachOutput},
+                {&a, &b},
+                y,
+                {save_input(a, needs_grad(b)), save_input(b)},
+                div_backward(a, b));
 }
 
 Tensor div(const Tensor& a, Scalar b) {
   const Tensor y = compute("div", kDiv, join_divided(a, b), {a, b});
-  return record("div", {&a}, y, {}, scale_backward(a.dtype(), b, kDiv));
+  return record({"div", kEachOutput}, {&a}, y, {}, scale_backward(a.dtype(), b, kDiv));
 }
 
 // The output serves where the number does not matter: -g * (s / b) / b is -g * y / b.
 Tensor div(Scalar a, const Tensor& b) {
   const Joined to = join_divided(b, a);
   const Tensor y = compute("div", kDiv, to, {a, b});
-  return record("div", {&b}, y, {save_input(b)}, [a, own = b.dtype()](BackwardArgs& args) {
-    const Tensor divisor = args.saved(0);
-    refuse_second_derivative("div", {&args.grad(), &divisor});
-    const Joined like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
-    args.set_grad(0, compute("div", kDivBackward, like, {args.grad(), a, divisor}).to(own));
-  });
+  return record(
+      {"div", kEachOutput}, {&b}, y, {save_input(b)}, [a, own = b.dtype()](BackwardArgs& args) {
+        const Tensor divisor = args.saved(0);
+        refuse_second_derivative("div", {&args.grad(), &divisor});
+        const Joined like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+        args.set_grad(0, compute("div", kDivBackward, like, {args.grad(), a, divisor}).to(own));
+      });
 }
 
 Tensor pow(const Tensor& base, Scalar power) {
   refuse_complex("pow", base.dtype());
   if (Autocast::is_enabled()) return in_f32([power](auto&& x) { return pow(x, power); }, base);
   const Tensor y = compute("pow", kPow, joined_with(base, power), {base, power});
-  return record("pow", {&base}, y, {save_input(base)}, pow_backward(base.dtype(), power));
+  return record(
+      {"pow", kEachOutput}, {&base}, y, {save_input(base)}, pow_backward(base.dtype(), power));
 }
 
 Tensor pow(const Tensor& base, const Tensor& power) {
@@ -235,7 +240,7 @@ Tensor pow(const Tensor& base, const Tensor& power) {
   const Joined to = join_real("pow", base, power);
   const Tensor y = compute("pow", kPow, to, {base, power});
   return record(
-      "pow",
+      {"pow", kEachOutput},
       {&base, &power},
       y,
       {save_input(base), save_input(power, needs_grad(base)), save_output(y, needs_grad(power))},
@@ -282,7 +287,7 @@ const Tensor& Tensor::mul_(const Tensor& other) const {
   const Joined to = join("mul_", *this, other);
   const Tensor before = before_write(*this, needs_grad(other));
   compute_in_place("mul_", kMul, *this, to, {*this, other});
-  record_in_place("mul_",
+  record_in_place({"mul_", kEachOutput},
                   {this, &other},
                   *this,
                   {save_output(before, before.defined()), save_input(other, needs_grad(*this))},
@@ -292,7 +297,7 @@ const Tensor& Tensor::mul_(const Tensor& other) const {
 
 const Tensor& Tensor::mul_(Scalar other) const {
   compute_in_place("mul_", kMul, *this, joined_with(*this, other), {*this, other});
-  record_in_place("mul_", {this}, *this, {}, scale_backward(dtype(), other, kMul));
+  record_in_place({"mul_", kEachOutput}, {this}, *this, {}, scale_backward(dtype(), other, kMul));
   return *this;
 }
 
@@ -300,7 +305,7 @@ const Tensor& Tensor::div_(const Tensor& other) const {
   const Joined to = join_divided("div_", *this, other);
   const Tensor before = before_write(*this, needs_grad(other));
   compute_in_place("div_", kDiv, *this, to, {*this, other});
-  record_in_place("div_",
+  record_in_place({"div_", kEachOutput},
                   {this, &other},
                   *this,
                   {save_output(before, before.defined()), save_input(other)},
@@ -310,7 +315,7 @@ const Tensor& Tensor::div_(const Tensor& other) const {
 
 const Tensor& Tensor::div_(Scalar other) const {
   compute_in_place("div_", kDiv, *this, join_divided(*this, other), {*this, other});
-  record_in_place("div_", {this}, *this, {}, scale_backward(dtype(), other, kDiv));
+  record_in_place({"div_", kEachOutput}, {this}, *this, {}, scale_backward(dtype(), other, kDiv));
   return *this;
 }
 
@@ -318,7 +323,7 @@ const Tensor& Tensor::pow_(Scalar exponent) const {
   refuse_complex("pow_", dtype());
   const Tensor before = before_write(*this, needs_grad(*this));
   compute_in_place("pow_", kPow, *this, joined_with(*this, exponent), {*this, exponent});
-  record_in_place("pow_",
+  record_in_place({"pow_", kEachOutput},
                   {this},
                   *this,
                   {save_output(before, before.defined())},

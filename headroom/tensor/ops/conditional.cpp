@@ -76,7 +76,7 @@ Tensor select(const Tensor& condition, const In& a, const In& b, Joined to) {
   if (any_needs_grad({&left, &right})) {
     bits = pack("where", kCopy, DType::kBool, condition, to.shape, {condition});
   }
-  return record("where",
+  return record({"where", kEachOutput},
                 {&left, &right},
                 y,
                 {save_output(bits, bits.defined())},
@@ -96,8 +96,11 @@ Tensor extreme(
   run_element(op, to.dtype, y, {a, b});
   Tensor bits;
   if (any_needs_grad({&a, &b})) bits = pack(name, chooses_a, to.dtype, a, to.shape, {a, b});
-  return record(
-      name, {&a, &b}, y, {save_output(bits, bits.defined())}, choice_backward(name, a, b));
+  return record({name, kEachOutput},
+                {&a, &b},
+                y,
+                {save_output(bits, bits.defined())},
+                choice_backward(name, a, b));
 }
 
 struct Bounds {
@@ -165,7 +168,8 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> h
   const Tensor y = new_output("clamp", x, x.shape(), dtype);
   run_element(kClamp, dtype, y, {x, bounds.low, bounds.high});
   const Tensor bits = clamp_bits(x, dtype, bounds);
-  return record("clamp", {&x}, y, {save_output(bits, bits.defined())}, clamp_backward());
+  return record(
+      {"clamp", kEachOutput}, {&x}, y, {save_output(bits, bits.defined())}, clamp_backward());
 }
 
 const Tensor& Tensor::clamp_(std::optional<Scalar> low, std::optional<Scalar> high) const {
@@ -176,7 +180,11 @@ const Tensor& Tensor::clamp_(std::optional<Scalar> low, std::optional<Scalar> hi
   const Tensor bits = clamp_bits(*this, dtype(), bounds);
   run_element(kClamp, dtype(), *this, {*this, bounds.low, bounds.high});
   storage().bump_version();
-  record_in_place("clamp_", {this}, *this, {save_output(bits, bits.defined())}, clamp_backward());
+  record_in_place({"clamp_", kEachOutput},
+                  {this},
+                  *this,
+                  {save_output(bits, bits.defined())},
+                  clamp_backward());
   return *this;
 }
 
@@ -192,9 +200,11 @@ const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
   run_element(kWhere, dtype(), *this, {mask, value, *this});
   storage().bump_version();
   record_in_place(
-      "masked_fill_", {this}, *this, {save_output(bits, bits.defined())}, [](BackwardArgs& b) {
-        b.set_grad(0, masked("masked_fill_", b.grad(), b.saved(0), false));
-      });
+      {"masked_fill_", kEachOutput},
+      {this},
+      *this,
+      {save_output(bits, bits.defined())},
+      [](BackwardArgs& b) { b.set_grad(0, masked("masked_fill_", b.grad(), b.saved(0), false)); });
   return *this;
 }
 

@@ -97,8 +97,9 @@ const Tensor& draw_into(
   check_overlap(name, self, {});
   draw_real(name, op, self, low, high);
   self.storage().bump_version();
-  record_in_place(
-      name, {&self}, self, {}, [](BackwardArgs& b) { b.set_grad(0, zeros_like(b.grad())); });
+  record_in_place({name, kEachOutput}, {&self}, self, {}, [](BackwardArgs& b) {
+    b.set_grad(0, zeros_like(b.grad()));
+  });
   return self;
 }
 

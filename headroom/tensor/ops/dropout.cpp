@@ -46,9 +46,12 @@ Tensor dropout(const Tensor& x, double p, bool training) {
                          .scale = p == 1 ? 0 : 1 / (1 - p),
                          .random = DeviceRandomScope::source_of(state, x.device())};
   run_dropout(args, x, y, bits);
-  return record("dropout", {&x}, y, {save_output(bits, bits.defined())}, [args](BackwardArgs& b) {
-    b.set_grad(0, dropout_backward(args, b.grad(), b.saved(0)));
-  });
+  return record(
+      {"dropout", kEachOutput},
+      {&x},
+      y,
+      {save_output(bits, bits.defined())},
+      [args](BackwardArgs& b) { b.set_grad(0, dropout_backward(args, b.grad(), b.saved(0))); });
 }
 
 }  // namespace headroom

@@ -331,7 +331,7 @@ Tensor scaled_by(const Tensor& x, const Tensor& number) {
   check_same_device("scaled_by", x, number);
   const Tensor y = new_output("scaled_by", x, x.shape(), x.dtype());
   run_element(ElementOp::kMul, x.dtype(), y, {x, number});
-  return record("scaled_by", {&x}, y, {save_input(number)}, [](BackwardArgs& b) {
+  return record({"scaled_by", kEachOutput}, {&x}, y, {save_input(number)}, [](BackwardArgs& b) {
     b.set_grad(0, scaled_by(b.grad(), b.saved(0)));
   });
 }
