@@ -33,11 +33,10 @@ set(HEADROOM_DEVICE_SOURCES
   fault_device.cpp
   registry.cpp
   types.cpp
-  internal/fork.cpp
   internal/gap_map.cpp
   internal/ledger.cpp
-  internal/meta_state.cpp
   internal/processes.cpp
+  meta/internal/meta_state.cpp
   meta/meta_device.cpp
   meta/profiles.cpp)
 set(HEADROOM_DEVICE_HEADERS
