@@ -136,12 +136,12 @@ void hand_over(const Tensor& gradient, const Stream& to) {
   keep_for(gradient, to);
 }
 
-bool fits(const Tensor& gradient, const Like& like) {
+bool fits(const Tensor& gradient, const TensorSpec& like) {
   return gradient.shape() == like.shape && gradient.dtype() == like.dtype &&
          &gradient.device() == like.device;
 }
 
-void must_fit(const char* who, const Tensor& gradient, const Like& like) {
+void must_fit(const char* who, const Tensor& gradient, const TensorSpec& like) {
   if (fits(gradient, like)) return;
   throw InvalidArgument("backward: " + std::string(who) + " gave a gradient of " +
                         std::string(to_string(gradient.dtype())) + to_string(gradient.shape()) +
@@ -150,7 +150,7 @@ void must_fit(const char* who, const Tensor& gradient, const Like& like) {
                         to_string(like.device->id()));
 }
 
-Tensor run_pre_hooks(NodeHooks* hooks, Tensor grad, const Like& like) {
+Tensor run_pre_hooks(NodeHooks* hooks, Tensor grad, const TensorSpec& like) {
   if (hooks == nullptr || !grad.defined()) return grad;
   for (const auto& [id, hook] : hooks->list(&NodeHooks::pre)) {
     Tensor other = hook(grad);

@@ -32,7 +32,7 @@ Node::Node(Parts parts)
       sequence_(next_sequence()),
       annotation_(memory::current_context().annotation) {}
 
-Node::Node(const char* name, internal::Like like, memory::AnnotationId annotation)
+Node::Node(const char* name, internal::TensorSpec like, memory::AnnotationId annotation)
     : name_(name),
       like_(like),
       stream_(current_stream(*like_.device)),

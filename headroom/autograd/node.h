@@ -21,12 +21,12 @@ class GraphRun;
 class RunArgs;
 
 // What a gradient must look like: the op's output.
-struct Like {
+struct TensorSpec {
   Shape shape{};
   DType dtype = DType::kF32;
   device::Device* device = nullptr;
 
-  [[nodiscard]] static Like of(const Tensor& tensor) {
+  [[nodiscard]] static TensorSpec of(const Tensor& tensor) {
     return {.shape = tensor.shape(), .dtype = tensor.dtype(), .device = &tensor.device()};
   }
 };
@@ -40,7 +40,7 @@ class Node : public std::enable_shared_from_this<Node> {
     std::vector<NodePtr> inputs{};
     std::vector<Saved> saved{};
     tensor::BackwardFunction backward{};
-    internal::Like like{};
+    internal::TensorSpec like{};
   };
   explicit Node(Parts parts);
   // Without recursion, however long the chain behind it is.
@@ -69,7 +69,7 @@ class Node : public std::enable_shared_from_this<Node> {
  protected:
   [[nodiscard]] bool has_pre_hooks() const;
   [[nodiscard]] bool has_post_hooks() const;
-  Node(const char* name, internal::Like like, memory::AnnotationId annotation);
+  Node(const char* name, internal::TensorSpec like, memory::AnnotationId annotation);
 
  private:
   friend class internal::GraphRun;
@@ -86,7 +86,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<NodePtr> inputs_{};
   std::vector<Saved> saved_;
   tensor::BackwardFunction backward_{};
-  internal::Like like_;
+  internal::TensorSpec like_;
   Stream stream_;
   std::uint64_t sequence_;
   memory::AnnotationId annotation_;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "headroom/autograd.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 #include "tests/tensor/op_suite.h"
 

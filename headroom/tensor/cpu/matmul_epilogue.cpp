@@ -2,7 +2,7 @@
 // of the ops one after the other.
 #include <numeric>
 
-#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 namespace headroom::tensor::cpu {
 namespace {

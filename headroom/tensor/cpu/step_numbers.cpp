@@ -1,7 +1,7 @@
 // The few numbers of a step: how much gradients are clipped, and the next loss scale.
 #include <cmath>
 
-#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 namespace headroom::tensor::cpu {
 namespace {

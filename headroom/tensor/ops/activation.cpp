@@ -46,7 +46,7 @@ Tensor clamped_inside(const char* name, const Tensor& x, double low, double high
         refuse_second_derivative(name, {&grad});
         const Tensor kept = b.saved(0);
         const Tensor out = new_output(name, grad, grad.shape(), grad.dtype());
-        run_element(kWhere, out.dtype(), out, {In::bits(kept), grad, Scalar(0)});
+        run_element(kWhere, out.dtype(), out, {ElementOperand::bits(kept), grad, Scalar(0)});
         b.set_grad(0, out);
       });
 }

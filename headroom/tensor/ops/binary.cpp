@@ -18,7 +18,7 @@ DType result_type(const Tensor& a, const Tensor& b) {
   return promote_types(wide, number);
 }
 
-Joined join(std::string_view op, const Tensor& a, const Tensor& b) {
+ResultSpec join(std::string_view op, const Tensor& a, const Tensor& b) {
   check_same_device(op, a, b);
   return {.shape = broadcast_shapes(op, a.shape(), b.shape()), .dtype = result_type(a, b)};
 }
@@ -33,7 +33,10 @@ using enum ElementOp;
 DType divided(DType dtype) { return is_differentiable(dtype) ? dtype : DType::kF32; }
 
 // Of two tensors; a third operand may be a number.
-Tensor compute(const char* name, ElementOp op, const Joined& to, std::initializer_list<In> in) {
+Tensor compute(const char* name,
+               ElementOp op,
+               const ResultSpec& to,
+               std::initializer_list<ElementOperand> in) {
   const Tensor& like = *(in.begin()->tensor != nullptr ? in.begin() : in.begin() + 1)->tensor;
   Tensor out = new_output(name, like, to.shape, to.dtype);
   run_element(op, to.dtype, out, in);
@@ -43,8 +46,8 @@ Tensor compute(const char* name, ElementOp op, const Joined& to, std::initialize
 void compute_in_place(const char* name,
                       ElementOp op,
                       const Tensor& self,
-                      const Joined& to,
-                      std::initializer_list<In> in) {
+                      const ResultSpec& to,
+                      std::initializer_list<ElementOperand> in) {
   check_can_hold(name, self, to.dtype, to.shape);
   check_in_place(name, self);
   check_overlap(name, self, in);
@@ -52,24 +55,24 @@ void compute_in_place(const char* name,
   self.storage().bump_version();
 }
 
-Joined joined_with(const Tensor& a, Scalar b) {
+ResultSpec joined_with(const Tensor& a, Scalar b) {
   return {.shape = a.shape(), .dtype = promote_types(a.dtype(), b)};
 }
 
-Joined join_divided(const char* name, const Tensor& a, const Tensor& b) {
-  Joined out = join(name, a, b);
+ResultSpec join_divided(const char* name, const Tensor& a, const Tensor& b) {
+  ResultSpec out = join(name, a, b);
   out.dtype = divided(out.dtype);
   return out;
 }
 
-Joined join_divided(const Tensor& a, Scalar b) {
-  Joined out = joined_with(a, b);
+ResultSpec join_divided(const Tensor& a, Scalar b) {
+  ResultSpec out = joined_with(a, b);
   out.dtype = divided(out.dtype);
   return out;
 }
 
-Joined join_real(const char* name, const Tensor& a, const Tensor& b) {
-  const Joined out = join(name, a, b);
+ResultSpec join_real(const char* name, const Tensor& a, const Tensor& b) {
+  const ResultSpec out = join(name, a, b);
   refuse_complex(name, out.dtype);
   return out;
 }
@@ -77,7 +80,7 @@ Joined join_real(const char* name, const Tensor& a, const Tensor& b) {
 bool is_one(Scalar value) { return value.to_double() == 1.0; }
 
 auto add_backward(const Tensor& a, const Tensor& b, Scalar alpha) {
-  return [a = Origin(a), b = Origin(b), alpha](BackwardArgs& args) {
+  return [a = GradientTarget(a), b = GradientTarget(b), alpha](BackwardArgs& args) {
     if (args.needs(0)) args.set_grad(0, a.take(args.grad()));
     if (!args.needs(1)) return;
     const Tensor grad = b.take(args.grad());
@@ -87,7 +90,7 @@ auto add_backward(const Tensor& a, const Tensor& b, Scalar alpha) {
 
 // Saved: a, where b wants a gradient, and the other way round.
 auto mul_backward(const Tensor& a, const Tensor& b) {
-  return [a = Origin(a), b = Origin(b)](BackwardArgs& args) {
+  return [a = GradientTarget(a), b = GradientTarget(b)](BackwardArgs& args) {
     if (args.needs(0)) args.set_grad(0, a.take(mul(args.grad(), conj(args.saved(1)))));
     if (args.needs(1)) args.set_grad(1, b.take(mul(args.grad(), conj(args.saved(0)))));
   };
@@ -95,13 +98,13 @@ auto mul_backward(const Tensor& a, const Tensor& b) {
 
 // Saved: a, where b wants a gradient, and b.
 auto div_backward(const Tensor& a, const Tensor& b) {
-  return [a = Origin(a), b = Origin(b)](BackwardArgs& args) {
+  return [a = GradientTarget(a), b = GradientTarget(b)](BackwardArgs& args) {
     const Tensor divisor = args.saved(1);
     if (args.needs(0)) args.set_grad(0, a.take(div(args.grad(), conj(divisor))));
     if (!args.needs(1)) return;
     const Tensor dividend = args.saved(0);
     refuse_second_derivative("div", {&args.grad(), &dividend, &divisor});
-    const Joined to{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+    const ResultSpec to{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
     args.set_grad(1, b.take(compute("div", kDivBackward, to, {args.grad(), dividend, divisor})));
   };
 }
@@ -118,7 +121,7 @@ auto pow_backward(DType own, Scalar power) {
   return [own, power](BackwardArgs& args) {
     const Tensor base = args.saved(0);
     refuse_second_derivative("pow", {&args.grad(), &base});
-    const Joined to{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+    const ResultSpec to{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
     args.set_grad(0, compute("pow", kPowBackward, to, {args.grad(), base, power}).to(own));
   };
 }
@@ -133,7 +136,7 @@ Tensor before_write(const Tensor& self, bool wanted) {
 }
 
 Tensor add_named(const char* name, const Tensor& a, const Tensor& b, Scalar alpha) {
-  const Joined to = join(name, a, b);
+  const ResultSpec to = join(name, a, b);
   const Tensor y = is_one(alpha) ? compute(name, kAdd, to, {a, b})
                                  : compute(name, kAddScaled, to, {a, b, alpha});
   return record({name, kEachOutput}, {&a, &b}, y, {}, add_backward(a, b, alpha));
@@ -143,7 +146,7 @@ const Tensor& add_named_in_place(const char* name,
                                  const Tensor& self,
                                  const Tensor& b,
                                  Scalar alpha) {
-  const Joined to = join(name, self, b);
+  const ResultSpec to = join(name, self, b);
   is_one(alpha) ? compute_in_place(name, kAdd, self, to, {self, b})
                 : compute_in_place(name, kAddScaled, self, to, {self, b, alpha});
   record_in_place({name, kEachOutput}, {&self, &b}, self, {}, add_backward(self, b, alpha));
@@ -216,13 +219,13 @@ Tensor div(const Tensor& a, Scalar b) {
 
 // The output serves where the number does not matter: -g * (s / b) / b is -g * y / b.
 Tensor div(Scalar a, const Tensor& b) {
-  const Joined to = join_divided(b, a);
+  const ResultSpec to = join_divided(b, a);
   const Tensor y = compute("div", kDiv, to, {a, b});
   return record(
       {"div", kEachOutput}, {&b}, y, {save_input(b)}, [a, own = b.dtype()](BackwardArgs& args) {
         const Tensor divisor = args.saved(0);
         refuse_second_derivative("div", {&args.grad(), &divisor});
-        const Joined like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+        const ResultSpec like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
         args.set_grad(0, compute("div", kDivBackward, like, {args.grad(), a, divisor}).to(own));
       });
 }
@@ -237,17 +240,17 @@ Tensor pow(const Tensor& base, Scalar power) {
 
 Tensor pow(const Tensor& base, const Tensor& power) {
   if (Autocast::is_enabled()) return in_f32([](auto&&... x) { return pow(x...); }, base, power);
-  const Joined to = join_real("pow", base, power);
+  const ResultSpec to = join_real("pow", base, power);
   const Tensor y = compute("pow", kPow, to, {base, power});
   return record(
       {"pow", kEachOutput},
       {&base, &power},
       y,
       {save_input(base), save_input(power, needs_grad(base)), save_output(y, needs_grad(power))},
-      [a = Origin(base), b = Origin(power)](BackwardArgs& args) {
+      [a = GradientTarget(base), b = GradientTarget(power)](BackwardArgs& args) {
         const Tensor x = args.saved(0);
         refuse_second_derivative("pow", {&args.grad(), &x});
-        const Joined like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
+        const ResultSpec like{.shape = args.grad().shape(), .dtype = args.grad().dtype()};
         if (args.needs(0)) {
           args.set_grad(
               0, a.take(compute("pow", kPowBackward, like, {args.grad(), x, args.saved(1)})));
@@ -284,7 +287,7 @@ const Tensor& Tensor::sub_(Scalar other) const {
 }
 
 const Tensor& Tensor::mul_(const Tensor& other) const {
-  const Joined to = join("mul_", *this, other);
+  const ResultSpec to = join("mul_", *this, other);
   const Tensor before = before_write(*this, needs_grad(other));
   compute_in_place("mul_", kMul, *this, to, {*this, other});
   record_in_place({"mul_", kEachOutput},
@@ -302,7 +305,7 @@ const Tensor& Tensor::mul_(Scalar other) const {
 }
 
 const Tensor& Tensor::div_(const Tensor& other) const {
-  const Joined to = join_divided("div_", *this, other);
+  const ResultSpec to = join_divided("div_", *this, other);
   const Tensor before = before_write(*this, needs_grad(other));
   compute_in_place("div_", kDiv, *this, to, {*this, other});
   record_in_place({"div_", kEachOutput},

@@ -50,7 +50,7 @@ Tensor times_i(const Tensor& x) {
 }  // namespace
 
 Tensor complex(const Tensor& re, const Tensor& im) {
-  const Joined to = join("complex", re, im);
+  const ResultSpec to = join("complex", re, im);
   check_part(re);
   check_part(im);
   const Tensor y = new_output("complex", re, to.shape, DType::kC64);
@@ -59,7 +59,7 @@ Tensor complex(const Tensor& re, const Tensor& im) {
                 {&re, &im},
                 y,
                 {},
-                [a = Origin(re), b = Origin(im)](BackwardArgs& args) {
+                [a = GradientTarget(re), b = GradientTarget(im)](BackwardArgs& args) {
                   if (args.needs(0)) args.set_grad(0, a.take(real(args.grad())));
                   if (args.needs(1)) args.set_grad(1, b.take(imag(args.grad())));
                 });
