@@ -224,6 +224,18 @@ TEST_P(OpSuite, AllocatesAndSavesWhatTheTableSays) {
   EXPECT_EQ(counting.saved_bytes, row().saved(in.tensors, out));
 }
 
+TEST_P(OpSuite, DeclaresItsArithmetic) {
+  if (!row().has_gradient) return;
+  CountingTape counting(tensor::tape());
+  const TapeScope scope(counting);
+  const Operands in =
+      operands(row().samples[0], row().dtypes[0], Layout::kContiguous, world_.allocator());
+  want_gradients(in, row().samples[0]);
+  (void)row().call(in.tensors);
+  EXPECT_TRUE(row().allocations == 0 || !counting.names.empty());
+  EXPECT_THAT(counting.undeclared, ::testing::IsEmpty());
+}
+
 // Forward and backward, with every operand and gradient dropped at the end.
 std::vector<std::string> events_of(
     const World& world, const OpRow& row, const Sample& sample, DType dtype, Layout layout) {
@@ -258,6 +270,42 @@ TEST_P(OpSuite, MetaAllocatesTheSameEventForEvent) {
   }
   EXPECT_EQ(world_.allocated_bytes(), 0);
   EXPECT_EQ(meta.allocated_bytes(), 0);
+}
+
+TEST(Arithmetic, IsCountedByTheShapesOfTheOp) {
+  const World world = tensor_backends()[0].make();
+  const auto leaf = [&](const Shape& shape) {
+    return randn(shape, {.device = world.allocator()}).requires_grad_();
+  };
+  const auto count = [&](const auto& op) {
+    CountingTape counting(tensor::tape());
+    const TapeScope scope(counting);
+    (void)op();
+    return counting.operations;
+  };
+  const Tensor a = leaf({3, 4});
+  EXPECT_EQ(count([&] { return matmul(a, leaf({4, 5})); }), 2 * 3 * 4 * 5);
+  EXPECT_EQ(count([&] { return adjoint_matmul(a, leaf({3, 6})); }), 2 * 4 * 3 * 6);
+  EXPECT_EQ(count([&] { return bmm(leaf({7, 2, 3}), leaf({7, 3, 5})); }), 7 * 2 * 2 * 3 * 5);
+  EXPECT_EQ(count([&] { return linear(leaf({2, 3, 4}), leaf({9, 4})); }), 2 * 6 * 4 * 9);
+  EXPECT_EQ(count([&] { return linear_gelu(leaf({6, 4}), leaf({9, 4})); }), 2 * 6 * 4 * 9);
+  EXPECT_EQ(count([&] {
+              return conv2d(leaf({2, 6, 5, 5}), leaf({4, 3, 3, 3}), {}, {.groups = 2});
+            }),
+            2 * (2 * 4 * 3 * 3) * (3 * 3 * 3));
+  EXPECT_EQ(
+      count([&] {
+        return scaled_dot_product_attention(leaf({2, 5, 8}), leaf({2, 7, 8}), leaf({2, 7, 3}));
+      }),
+      2 * 2 * 5 * 7 * (8 + 3));
+  EXPECT_EQ(count([&] { return a.sum(); }), 12);
+  EXPECT_EQ(count([&] { return relu(a); }), 12);
+  EXPECT_EQ(count([&] { return a.transpose(0, 1); }), 0);
+  EXPECT_EQ(
+      count([&] {
+        return embedding(leaf({10, 4}), zeros({3}, {.dtype = kI64, .device = world.allocator()}));
+      }),
+      0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, OpSuite, ::testing::ValuesIn(cases()), name_of);

@@ -40,7 +40,7 @@ Ran run_steps(const StepConfig& config, Kind kind, int steps = kSteps) {
   {
     const TrainEvents events(world.allocator());
     StepRunner runner(config, world.allocator());
-    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss);
+    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss());
     out.events = events.events();
   }
   out.peak_allocated = world.peak_allocated();
@@ -78,6 +78,42 @@ constexpr Precision kPrecisions[] = {
     Precision::kF32, Precision::kF64, Precision::kBF16, Precision::kF16};
 constexpr CheckpointMode kModes[] = {
     CheckpointMode::kNone, CheckpointMode::kSqrt, CheckpointMode::kAll};
+
+// How often the host waited for the device, or asked it for bytes.
+std::uint64_t looks_at(const device::Device& device) {
+  return device.calls(device::Call::kSynchronizeStream) +
+         device.calls(device::Call::kSynchronizeEvent) + device.calls(device::Call::kCopyToHost);
+}
+
+TEST(Step, WaitsForNothingAndReadsNothingBack) {
+  for (const ModelConfig& model : kSmallModels) {
+    for (const Precision precision : {Precision::kF32, Precision::kF16}) {
+      for (const CheckpointMode mode : {CheckpointMode::kNone, CheckpointMode::kAll}) {
+        const StepConfig config{.model = model,
+                                .batch = 4,
+                                .accumulate = 2,
+                                .precision = precision,
+                                .checkpoint = mode,
+                                .optimizer = "adamw"};
+        SCOPED_TRACE(name_of(config));
+        TrainWorld world(Kind::kCpu);
+        StepRunner runner(config, world.allocator());
+        const device::Device& device = world.allocator().device();
+        for (int i = 0; i < 3; ++i) (void)runner.step();
+        const std::uint64_t looked = looks_at(device);
+        const std::uint64_t copied = device.calls(device::Call::kCopyToDevice);
+        for (int i = 0; i < 4; ++i) (void)runner.step();
+        EXPECT_EQ(looks_at(device), looked);
+        // The input and the target; the optimiser's list is there.
+        EXPECT_EQ(device.calls(device::Call::kCopyToDevice) - copied, 4U * 2);
+        const StepResult last = runner.step();
+        EXPECT_TRUE(std::isfinite(last.loss()));
+        EXPECT_FALSE(last.is_skipped());
+        EXPECT_GT(looks_at(device), looked);
+      }
+    }
+  }
+}
 
 // A table without a test each: a process would take longer than the step.
 TEST(Step, OnMetaMakesTheEventsOfCpuAndAPlanIsWhatIsMeasured) {
@@ -194,7 +230,7 @@ TEST(Retry, KeepsTheBatchAndTheLossUnderALimitThatIsTooSmall) {
   StepRunner runner(small(16, 1), world.allocator());
   std::vector<std::string> told;
   for (const double loss : free.losses) {
-    EXPECT_NEAR(with_retry(runner, told).loss, loss, 1e-9);
+    EXPECT_NEAR(with_retry(runner, told).loss(), loss, 1e-9);
   }
   EXPECT_LT(runner.micro_batch(), 16);
   ASSERT_GE(told.size(), 2U);
