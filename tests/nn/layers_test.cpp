@@ -94,7 +94,7 @@ TEST(TransformerBlock, MetaAllocatesTheSameEventForEvent) {
     return log.lines();
   };
   const std::vector<std::string> meta = events(World::Kind::kMeta);
-  const std::vector<std::string> cpu = events(World::Kind::kCpu);
+  const std::vector<std::string> cpu = events(World::Kind::kReal);
   for (std::size_t i = 0; i < std::min(meta.size(), cpu.size()); ++i) {
     ASSERT_EQ(meta[i], cpu[i]) << "event " << i;
   }

@@ -211,7 +211,7 @@ TEST(DataLoader, ARecordingShowsTheCopyInsideTheForward) {
 TEST(DataLoader, WhatItAllocatesIsTheSameOnMetaAndWhateverTheWorkers) {
   for (const int prefetch : {0, 2}) {
     std::set<std::vector<std::string>> logs;
-    for (const auto kind : {World::Kind::kCpu, World::Kind::kMeta}) {
+    for (const auto kind : {World::Kind::kReal, World::Kind::kMeta}) {
       for (const int workers : {0, 2}) {
         const World world(kind);
         const Numbers data(1000);
