@@ -9,6 +9,8 @@
 #include "headroom/base/bytes.h"
 #include "headroom/device/registry.h"
 
+#include "benchmarks/paged/bench_paged.h"
+#include "benchmarks/paged/bench_paged_view.h"
 #include "cli/bench_alloc.h"
 #include "cli/bench_device.h"
 #include "cli/bench_ops.h"
@@ -26,15 +28,20 @@ namespace {
 struct BenchQuestion {
   std::string what = "alloc";
   std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
-  int rounds = 7;
+  std::optional<int> rounds{};
   std::string filter{};
   AllocBenchOptions alloc{};
   DeviceBenchOptions calls{};
   OpsBenchOptions ops{};
   TraceBenchOptions trace{};
+  bench::PagedBenchOptions paged{};
+  bool lists = false;
   std::vector<std::string> recordings{};
   std::string output{};  // of claims; none is standard output
   bool force = false;
+
+  // A seed's programs are the same each time, so `paged` needs one; what is timed needs more.
+  [[nodiscard]] int rounds_or(int usual = 7) const { return rounds.value_or(usual); }
 };
 
 ExitCode run_claims(const BenchQuestion& question, const Context& context) {
@@ -55,7 +62,7 @@ ExitCode run_alloc(const BenchQuestion& question,
                    const Progress& progress) {
   const Contenders contenders = find_contenders(question.device.empty() ? "meta" : question.device);
   AllocBenchOptions options = question.alloc;
-  options.rounds = question.rounds;
+  options.rounds = question.rounds_or();
   options.filter = question.filter;
   const AllocBench bench = bench_alloc(options, contenders, progress);
   if (bench.cases.empty()) {
@@ -77,7 +84,7 @@ ExitCode run_device(const BenchQuestion& question,
   }
   std::unique_ptr<device::Device> own;
   DeviceBenchOptions options = question.calls;
-  options.rounds = question.rounds;
+  options.rounds = question.rounds_or();
   const DeviceBench bench = bench_device(find_device(name, own), options, progress);
   context.print(context.is_json ? device_bench_json(bench) : draw_device_bench(bench, context));
   return ExitCode::kDone;
@@ -91,7 +98,7 @@ void check_is_cpu(const BenchQuestion& question) {
 ExitCode run_ops(const BenchQuestion& question, const Context& context, const Progress& progress) {
   check_is_cpu(question);
   OpsBenchOptions options = question.ops;
-  options.rounds = question.rounds;
+  options.rounds = question.rounds_or();
   options.filter = question.filter;
   const OpsBench bench = bench_ops(options, progress);
   if (bench.is_empty()) {
@@ -108,7 +115,7 @@ ExitCode run_train(const BenchQuestion& question,
                    const Context& context,
                    const Progress& progress) {
   check_is_cpu(question);
-  const TrainBench bench = bench_train(question.rounds, progress);
+  const TrainBench bench = bench_train(question.rounds_or(), progress);
   context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
   return ExitCode::kDone;
 }
@@ -117,7 +124,7 @@ ExitCode run_trace(const BenchQuestion& question,
                    const Context& context,
                    const Progress& progress) {
   TraceBenchOptions options = question.trace;
-  options.rounds = question.rounds;
+  options.rounds = question.rounds_or();
   if (question.recordings.size() > 1) throw UsageError("bench trace reads one recording");
   if (!question.recordings.empty()) options.file = question.recordings.front();
   const TraceBench bench = bench_trace(options, progress);
@@ -127,8 +134,34 @@ ExitCode run_trace(const BenchQuestion& question,
 
 ExitCode run_replay(const BenchQuestion& question, const Context& context) {
   const auto cases =
-      bench_replay({.paths = question.recordings, .rounds = question.rounds}, context);
+      bench_replay({.paths = question.recordings, .rounds = question.rounds_or()}, context);
   context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_paged(const BenchQuestion& question, const Context& context) {
+  bench::PagedBenchOptions options = question.paged;
+  options.filter = question.filter;
+  options.rounds = question.rounds_or(1);
+  const std::vector<bench::Generator> generators = bench::generators_like(options.filter);
+  if (generators.empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no traffic has '{}' in \"group: name\"; --list shows all", options.filter));
+  }
+  if (question.lists) {
+    context.print(context.is_json ? bench::generators_json(generators)
+                                  : bench::draw_generators(generators, context));
+    return ExitCode::kDone;
+  }
+  const std::size_t jobs = generators.size() * static_cast<std::size_t>(options.rounds);
+  const bench::PagedBench bench = bench::bench_paged(options, [&](std::size_t done) {
+    const std::string line = fmt::format("measuring traffic: {} of {}", done, jobs);
+    // A log gets every tenth part.
+    done * 10 / jobs > (done - 1) * 10 / jobs ? context.stage(line) : context.progress(line);
+  });
+  context.progress("");
+  context.print(context.is_json ? bench::paged_bench_json(bench)
+                                : bench::draw_paged_bench(bench, context));
   return ExitCode::kDone;
 }
 
@@ -141,6 +174,7 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
         fmt::format("bench {} takes no recordings; did you mean bench replay?", question.what));
   }
   if (question.what == "claims") return run_claims(question, context);
+  if (question.what == "paged") return run_paged(question, context);
   if (question.what == "device") return run_device(question, context, progress);
   if (question.what == "train") return run_train(question, context, progress);
   if (question.what == "ops") return run_ops(question, context, progress);
@@ -149,18 +183,22 @@ ExitCode run(const BenchQuestion& question, const Context& context) {
 
 RunFunction add_bench(CLI::App& app) {
   auto question = std::make_shared<BenchQuestion>();
-  app.add_option("WHAT",
-                 question->what,
-                 "what to measure: alloc (default), claims, device, ops, replay, trace or train")
+  app.add_option(
+         "WHAT",
+         question->what,
+         "what to measure: alloc (default), claims, device, ops, paged, replay, trace or train")
       ->type_name("WHAT")
-      ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace", "train"}));
+      ->check(
+          CLI::IsMember({"alloc", "claims", "device", "ops", "paged", "replay", "trace", "train"}));
   app.add_option("RECORDING",
                  question->recordings,
                  "replay, trace: recordings to measure with (default: the samples)")
       ->type_name("RECORDING");
   app.add_option("--device", question->device, "alloc, device: meta, cpu or cuda:N")
       ->type_name("DEVICE");
-  app.add_option("--rounds", question->rounds, "rounds, of which the median counts")
+  app.add_option("--rounds",
+                 question->rounds,
+                 "rounds, of which the median counts; paged: seeds, from --seed on")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", question->alloc.threads, "alloc: numbers of threads, such as 1,16")
@@ -196,8 +234,16 @@ RunFunction add_bench(CLI::App& app) {
          },
          "ops: bytes of an operand, well above the cache (default 64MiB)")
       ->type_name("SIZE");
-  app.add_option("--filter", question->filter, "alloc, ops: only cases with TEXT in their name")
+  app.add_option(
+         "--filter", question->filter, "alloc, ops, paged: only cases with TEXT in their name")
       ->type_name("TEXT");
+  app.add_option(
+         "--seed", question->paged.seed, "paged: the first seed of the programs (default 1)")
+      ->type_name("N");
+  app.add_flag("--smallest-limit",
+               question->paged.finds_smallest_limit,
+               "paged: look for the smallest limit of each, which is slow");
+  app.add_flag("--list", question->lists, "paged: say what each program does, and measure nothing");
   app.add_option("-o,--output", question->output, "claims: the page to write")->type_name("FILE");
   app.add_flag("-f,--force", question->force, "claims: overwrite FILE if it exists");
   app.add_option("--file", question->trace.file, "trace: a PyTorch snapshot to read")
@@ -219,6 +265,7 @@ Command bench_command() {
               "bench claims  claims about GPU memory, measured, as docs/guide/claims.md\n"
               "bench device  the cost of each device call, idle and busy\n"
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
+              "bench paged  programs made to break allocators, under four of them\n"
               "bench replay  the speed of replay, and each policy on the samples\n"
               "bench trace  the cost of recording, and reading beside Python's pickle\n"
               "bench train  training steps beside their matrix products alone",
