@@ -1,6 +1,6 @@
 // What a command is, and what it is given to run with.
 //
-// A command lives in a file of its own, cli/NAME.cpp, and is listed in cli/commands.cpp. It adds
+// A command lives in a folder of its own, cli/NAME/, and is listed in cli/commands.cpp. It adds
 // its options to a CLI::App and returns what is to run once they are parsed:
 //
 //   RunFunction add_devices(CLI::App& app) {

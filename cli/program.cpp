@@ -21,8 +21,8 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/suggest.h"
-#include "cli/typed_words.h"
+#include "cli/input/suggest.h"
+#include "cli/input/typed_values.h"
 
 namespace headroom::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
-#include "cli/json_values.h"
-#include "cli/layout.h"
-#include "cli/spread.h"
+#include "cli/output/json_values.h"
+#include "cli/output/layout.h"
+#include "cli/output/spread.h"
 
 namespace headroom::bench {
 namespace {

@@ -1,5 +1,5 @@
 // `headroom compare`: recordings under every policy, as text, JSON and a page.
-#include "cli/compare.h"
+#include "cli/compare/compare.h"
 
 #include <filesystem>
 #include <fstream>

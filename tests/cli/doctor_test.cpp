@@ -1,5 +1,5 @@
 // `headroom doctor` step by step, and from outside on a real snapshot and a pasted message.
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include <filesystem>
 #include <fstream>
@@ -13,7 +13,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/report/text.h"
 
-#include "cli/tour.h"
+#include "cli/demo/tour.h"
 #include "tests/support/golden.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/process.h"

@@ -1,5 +1,5 @@
 // `headroom info` step by step, on recordings made by hand. convert_test.cpp runs it for real.
-#include "cli/info.h"
+#include "cli/info/info.h"
 
 #include <fstream>
 #include <sstream>
@@ -12,7 +12,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/report/text.h"
 
-#include "cli/trace_input.h"
+#include "cli/input/trace_input.h"
 #include "tests/support/golden.h"
 #include "tests/support/json_schema.h"
 #include "tests/trace/samples.h"

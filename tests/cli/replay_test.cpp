@@ -1,5 +1,5 @@
 // `headroom replay` step by step on a small recording, and from outside.
-#include "cli/replay.h"
+#include "cli/replay/replay.h"
 
 #include <algorithm>
 #include <filesystem>

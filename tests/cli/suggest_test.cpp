@@ -1,4 +1,4 @@
-#include "cli/suggest.h"
+#include "cli/input/suggest.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // `headroom tune` step by step on answers made by hand, and from outside on a real snapshot.
-#include "cli/tune.h"
+#include "cli/tune/tune.h"
 
 #include <filesystem>
 #include <fstream>

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 
 #include "tests/analysis/scripted_program.h"
 

@@ -10,9 +10,9 @@
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/diagnose/doctor.h"
 #include "headroom/memory/allocator_choice.h"
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 #include "headroom/trace/device_name.h"
-#include "headroom/trace/history.h"
+#include "headroom/trace/record/history.h"
 
 namespace headroom::diagnose {
 namespace {

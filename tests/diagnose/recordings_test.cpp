@@ -10,7 +10,7 @@
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 
 #include "tests/trace/samples.h"
 

@@ -1,0 +1,276 @@
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "headroom/base/bytes.h"
+#include "headroom/device/registry.h"
+
+#include "benchmarks/alloc/bench_alloc.h"
+#include "benchmarks/bench_views.h"
+#include "benchmarks/claims/claims.h"
+#include "benchmarks/device/bench_device.h"
+#include "benchmarks/ops/bench_ops.h"
+#include "benchmarks/paged/bench_paged.h"
+#include "benchmarks/paged/bench_paged_view.h"
+#include "benchmarks/replay/bench_replay.h"
+#include "benchmarks/trace/bench_trace.h"
+#include "benchmarks/train/bench_train.h"
+#include "cli/commands.h"
+#include "cli/output/output_file.h"
+
+namespace headroom::cli {
+namespace {
+
+struct BenchQuestion {
+  std::string what = "alloc";
+  std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
+  std::optional<int> rounds{};
+  std::string filter{};
+  AllocBenchOptions alloc{};
+  DeviceBenchOptions calls{};
+  OpsBenchOptions ops{};
+  TraceBenchOptions trace{};
+  bench::PagedBenchOptions paged{};
+  bool lists = false;
+  std::vector<std::string> recordings{};
+  std::string output{};  // of claims; none is standard output
+  bool force = false;
+
+  // A seed's programs are the same each time, so `paged` needs one; what is timed needs more.
+  [[nodiscard]] int rounds_or(int usual = 7) const { return rounds.value_or(usual); }
+};
+
+ExitCode run_claims(const BenchQuestion& question, const Context& context) {
+  if (!question.output.empty()) check_output_file(question.output, question.force);
+  const std::vector<Claim> claims = measure_claims(context);
+  const std::string text = context.is_json ? claims_json(claims) : claims_document(claims);
+  if (question.output.empty()) {
+    context.print(text);
+    return ExitCode::kDone;
+  }
+  write_output_file(question.output, text, question.force);
+  context.say(fmt::format("{} claims in {}", claims.size(), question.output));
+  return ExitCode::kDone;
+}
+
+ExitCode run_alloc(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  const Contenders contenders = find_contenders(question.device.empty() ? "meta" : question.device);
+  AllocBenchOptions options = question.alloc;
+  options.rounds = question.rounds_or();
+  options.filter = question.filter;
+  const AllocBench bench = bench_alloc(options, contenders, progress);
+  if (bench.cases.empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no case has '{}' in its name; there are hot (512B, 4KiB, 64KiB, 64MiB) and "
+        "churn (small, large, mixed)",
+        options.filter));
+  }
+  context.print(context.is_json ? alloc_bench_json(bench) : draw_alloc_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_device(const BenchQuestion& question,
+                    const Context& context,
+                    const Progress& progress) {
+  std::string name = question.device;
+  if (name.empty()) {
+    name = device::registry().count(device::DeviceKind::kCuda) > 0 ? "cuda" : "cpu";
+  }
+  std::unique_ptr<device::Device> own;
+  DeviceBenchOptions options = question.calls;
+  options.rounds = question.rounds_or();
+  const DeviceBench bench = bench_device(find_device(name, own), options, progress);
+  context.print(context.is_json ? device_bench_json(bench) : draw_device_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+void check_is_cpu(const BenchQuestion& question) {
+  if (question.device.empty() || question.device == "cpu") return;
+  throw UsageError(fmt::format("bench {} runs on cpu, not on {}", question.what, question.device));
+}
+
+ExitCode run_ops(const BenchQuestion& question, const Context& context, const Progress& progress) {
+  check_is_cpu(question);
+  OpsBenchOptions options = question.ops;
+  options.rounds = question.rounds_or();
+  options.filter = question.filter;
+  const OpsBench bench = bench_ops(options, progress);
+  if (bench.is_empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no op has '{}' in \"group: name\"; the groups are dispatch, matrices, "
+        "convolutions, attention and elements",
+        options.filter));
+  }
+  context.print(context.is_json ? ops_bench_json(bench) : draw_ops_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_train(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  check_is_cpu(question);
+  const TrainBench bench = bench_train(question.rounds_or(), progress);
+  context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_trace(const BenchQuestion& question,
+                   const Context& context,
+                   const Progress& progress) {
+  TraceBenchOptions options = question.trace;
+  options.rounds = question.rounds_or();
+  if (question.recordings.size() > 1) throw UsageError("bench trace reads one recording");
+  if (!question.recordings.empty()) options.file = question.recordings.front();
+  const TraceBench bench = bench_trace(options, progress);
+  context.print(context.is_json ? trace_bench_json(bench) : draw_trace_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_replay(const BenchQuestion& question, const Context& context) {
+  const auto cases =
+      bench_replay({.paths = question.recordings, .rounds = question.rounds_or()}, context);
+  context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_paged(const BenchQuestion& question, const Context& context) {
+  bench::PagedBenchOptions options = question.paged;
+  options.filter = question.filter;
+  options.rounds = question.rounds_or(1);
+  const std::vector<bench::Generator> generators = bench::generators_like(options.filter);
+  if (generators.empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no traffic has '{}' in \"group: name\"; --list shows all", options.filter));
+  }
+  if (question.lists) {
+    context.print(context.is_json ? bench::generators_json(generators)
+                                  : bench::draw_generators(generators, context));
+    return ExitCode::kDone;
+  }
+  const std::size_t jobs = generators.size() * static_cast<std::size_t>(options.rounds);
+  const bench::PagedBench bench = bench::bench_paged(options, [&](std::size_t done) {
+    const std::string line = fmt::format("measuring traffic: {} of {}", done, jobs);
+    // A log gets every tenth part.
+    done * 10 / jobs > (done - 1) * 10 / jobs ? context.stage(line) : context.progress(line);
+  });
+  context.progress("");
+  context.print(context.is_json ? bench::paged_bench_json(bench)
+                                : bench::draw_paged_bench(bench, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run(const BenchQuestion& question, const Context& context) {
+  const auto progress = [&](std::string_view line) { context.stage(line); };
+  if (question.what == "replay") return run_replay(question, context);
+  if (question.what == "trace") return run_trace(question, context, progress);
+  if (!question.recordings.empty()) {
+    throw UsageError(
+        fmt::format("bench {} takes no recordings; did you mean bench replay?", question.what));
+  }
+  if (question.what == "claims") return run_claims(question, context);
+  if (question.what == "paged") return run_paged(question, context);
+  if (question.what == "device") return run_device(question, context, progress);
+  if (question.what == "train") return run_train(question, context, progress);
+  if (question.what == "ops") return run_ops(question, context, progress);
+  return run_alloc(question, context, progress);
+}
+
+RunFunction add_bench(CLI::App& app) {
+  auto question = std::make_shared<BenchQuestion>();
+  app.add_option(
+         "WHAT",
+         question->what,
+         "what to measure: alloc (default), claims, device, ops, paged, replay, trace or train")
+      ->type_name("WHAT")
+      ->check(
+          CLI::IsMember({"alloc", "claims", "device", "ops", "paged", "replay", "trace", "train"}));
+  app.add_option("RECORDING",
+                 question->recordings,
+                 "replay, trace: recordings to measure with (default: the samples)")
+      ->type_name("RECORDING");
+  app.add_option("--device", question->device, "alloc, device: meta, cpu or cuda:N")
+      ->type_name("DEVICE");
+  app.add_option("--rounds",
+                 question->rounds,
+                 "rounds, of which the median counts; paged: seeds, from --seed on")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--threads", question->alloc.threads, "alloc: numbers of threads, such as 1,16")
+      ->type_name("N,...")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 256));
+  app.add_option("--pairs",
+                 question->alloc.pairs,
+                 "alloc: the most allocate-free pairs per thread and turn")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000'000));
+  app.add_option("--turn-ms",
+                 question->alloc.turn_ms,
+                 "alloc: the most milliseconds per turn; a round has three")
+      ->type_name("MS")
+      ->check(CLI::Range(1, 600'000));
+  app.add_option("--load-ms",
+                 question->calls.load_ms,
+                 "device: milliseconds of work beside each call; 0 for none")
+      ->type_name("MS")
+      ->check(CLI::Range(0, 10'000));
+  app.add_option_function<std::string>(
+         "--size",
+         [question](const std::string& text) {
+           const auto bytes = parse_bytes(text);
+           if (!bytes) throw UsageError(fmt::format("--size: {}", bytes.error()));
+           if (*bytes < kLeastOpsBytes) {
+             throw UsageError(fmt::format("--size: {} is too small to measure; at least {}",
+                                          format_bytes(*bytes),
+                                          format_bytes(kLeastOpsBytes)));
+           }
+           question->ops.size_bytes = *bytes;
+         },
+         "ops: bytes of an operand, well above the cache (default 64MiB)")
+      ->type_name("SIZE");
+  app.add_option(
+         "--filter", question->filter, "alloc, ops, paged: only cases with TEXT in their name")
+      ->type_name("TEXT");
+  app.add_option(
+         "--seed", question->paged.seed, "paged: the first seed of the programs (default 1)")
+      ->type_name("N");
+  app.add_flag("--smallest-limit",
+               question->paged.finds_smallest_limit,
+               "paged: look for the smallest limit of each, which is slow");
+  app.add_flag("--list", question->lists, "paged: say what each program does, and measure nothing");
+  app.add_option("-o,--output", question->output, "claims: the page to write")
+      ->type_name("FILE");
+  app.add_flag("-f,--force", question->force, "claims: overwrite FILE if it exists");
+  app.add_option("--file", question->trace.file, "trace: a PyTorch snapshot to read")
+      ->type_name("FILE");
+  return [question](const Context& context) { return run(*question, context); };
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {.name = "bench",
+          .group = "Measure",
+          .summary = "measure allocators, devices, ops, replay, recording and training",
+          .examples =
+              "bench alloc  our allocators beside malloc and mimalloc\n"
+              "bench alloc --device cuda  beside cudaMalloc and PyTorch, on a GPU\n"
+              "bench alloc --threads 1 --json  one thread, for programs\n"
+              "bench alloc --filter hot --threads 1,16  only these cases\n"
+              "bench claims  claims about GPU memory, measured, as docs/guide/claims.md\n"
+              "bench device  the cost of each device call, idle and busy\n"
+              "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
+              "bench paged  programs made to break allocators, under four of them\n"
+              "bench replay  the speed of replay, and each policy on the samples\n"
+              "bench trace  the cost of recording, and reading beside Python's pickle\n"
+              "bench train  training steps beside their matrix products alone",
+          .add = add_bench};
+}
+
+}  // namespace headroom::cli

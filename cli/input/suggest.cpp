@@ -1,0 +1,46 @@
+#include "cli/input/suggest.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace headroom::cli {
+
+// Optimal string alignment: row i holds the distances from the first i letters of `a`. Three rows
+// are enough, because a swap looks back two.
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> before_last(b.size() + 1);
+  std::vector<int> last(b.size() + 1);
+  std::vector<int> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    before_last.swap(last);
+    last.swap(row);
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int change = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({change, last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+  }
+  return row[b.size()];
+}
+
+std::optional<std::string> suggest(std::string_view typed, std::span<const std::string> known) {
+  // A third of the letters may be wrong; past that it is another word. Nothing that long is one.
+  constexpr std::size_t kLongestWord = 64;
+  if (typed.empty() || typed.size() > kLongestWord) return std::nullopt;
+  int best = static_cast<int>(typed.size() + 2) / 3 + 1;
+  std::optional<std::string> found;
+  for (const std::string& word : known) {
+    const int distance = word.starts_with(typed) ? 1 : edit_distance(typed, word);
+    if (distance < best) {
+      best = distance;
+      found = word;
+    }
+  }
+  return found;
+}
+
+}  // namespace headroom::cli
