@@ -37,7 +37,7 @@ struct BenchQuestion {
   bench::PagedBenchOptions paged{};
   bool lists = false;
   std::vector<std::string> recordings{};
-  std::string output{};  // of claims; none is standard output
+  std::string output{};  // of claims and paged; none is standard output
   bool force = false;
 
   // A seed's programs are the same each time, so `paged` needs one; what is timed needs more.
@@ -153,6 +153,7 @@ ExitCode run_paged(const BenchQuestion& question, const Context& context) {
                                   : bench::draw_generators(generators, context));
     return ExitCode::kDone;
   }
+  if (!question.output.empty()) check_output_file(question.output, question.force);
   const std::size_t jobs = generators.size() * static_cast<std::size_t>(options.rounds);
   const bench::PagedBench bench = bench::bench_paged(options, [&](std::size_t done) {
     const std::string line = fmt::format("measuring traffic: {} of {}", done, jobs);
@@ -160,6 +161,11 @@ ExitCode run_paged(const BenchQuestion& question, const Context& context) {
     done * 10 / jobs > (done - 1) * 10 / jobs ? context.stage(line) : context.progress(line);
   });
   context.progress("");
+  if (!question.output.empty()) {
+    write_output_file(question.output, bench::paged_bench_page(bench), question.force);
+    context.say(bench::promise_sentence(bench));
+    return ExitCode::kDone;
+  }
   context.print(context.is_json ? bench::paged_bench_json(bench)
                                 : bench::draw_paged_bench(bench, context));
   return ExitCode::kDone;
@@ -244,9 +250,9 @@ RunFunction add_bench(CLI::App& app) {
                question->paged.finds_smallest_limit,
                "paged: look for the smallest limit of each, which is slow");
   app.add_flag("--list", question->lists, "paged: say what each program does, and measure nothing");
-  app.add_option("-o,--output", question->output, "claims: the page to write")
+  app.add_option("-o,--output", question->output, "claims, paged: the page to write")
       ->type_name("FILE");
-  app.add_flag("-f,--force", question->force, "claims: overwrite FILE if it exists");
+  app.add_flag("-f,--force", question->force, "claims, paged: overwrite FILE if it exists");
   app.add_option("--file", question->trace.file, "trace: a PyTorch snapshot to read")
       ->type_name("FILE");
   return [question](const Context& context) { return run(*question, context); };

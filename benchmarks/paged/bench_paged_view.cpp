@@ -73,7 +73,9 @@ std::string reserved_cell(const TrafficRow& row, Contender contender) {
       row.rounds, [&](const TrafficRound& round) { return round.of(contender).failures == 0; });
   return fits ? ratio_cell(over_floor(row, contender).median) : "fails";
 }
-std::string share_cell(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string share_cell(double share) {
+  return fmt::format("{:.{}f} %", 100 * share, share < 1 ? 1 : 0);
+}
 
 // Calls `group` before the first row of each group.
 void for_groups(const PagedBench& bench,
@@ -221,10 +223,10 @@ std::string draw_paged_bench(const PagedBench& bench, const cli::Context& contex
   text += "\n" + reserved_table(bench, context);
   if (bench.options.finds_smallest_limit) text += "\n" + limit_table(bench, context);
   return text + "\n" + report::wrapped(promise_sentence(bench), 0, context.out.width) + "\n" +
-         context.next("bench paged --list", "what each row is");
+         context.next("bench paged -o traffic.html", "the same as a page with bars");
 }
 
-std::string paged_bench_json(const PagedBench& bench) {
+Json paged_bench_values(const PagedBench& bench) {
   Json rows = Json::array();
   for (const TrafficRow& row : bench.rows) {
     Json one = generator_json(row.generator);
@@ -234,14 +236,17 @@ std::string paged_bench_json(const PagedBench& bench) {
     for (const TrafficRound& round : row.rounds) one["rounds"].push_back(round_json(round));
     rows.push_back(std::move(one));
   }
-  return as_text({{"schema", 1},
-                  {"command", "bench"},
-                  {"what", "paged"},
-                  {"seed", bench.options.seed},
-                  {"work_us_per_request", kWorkUsPerRequest},
-                  {"kept", kept(bench)},
-                  {"rows", rows}});
+  return {{"schema", 1},
+          {"command", "bench"},
+          {"what", "paged"},
+          {"seed", bench.options.seed},
+          {"work_us_per_request", kWorkUsPerRequest},
+          {"promise", promise_sentence(bench)},
+          {"kept", kept(bench)},
+          {"rows", rows}};
 }
+
+std::string paged_bench_json(const PagedBench& bench) { return as_text(paged_bench_values(bench)); }
 
 std::string draw_generators(const std::vector<Generator>& generators, const cli::Context& context) {
   report::Table table({{.title = "traffic"}, {.title = "what happens", .fit = Fit::kShrinks}});

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "benchmarks/paged/bench_paged.h"
 #include "cli/command.h"
@@ -9,7 +12,10 @@
 namespace headroom::bench {
 
 [[nodiscard]] std::string draw_paged_bench(const PagedBench& bench, const cli::Context& context);
+[[nodiscard]] nlohmann::ordered_json paged_bench_values(const PagedBench& bench);
 [[nodiscard]] std::string paged_bench_json(const PagedBench& bench);
+// One HTML file with its data, script and style, and nothing from elsewhere.
+[[nodiscard]] std::string paged_bench_page(const PagedBench& bench);
 // Every generator with its one line, where nothing is measured.
 [[nodiscard]] std::string draw_generators(const std::vector<Generator>& generators,
                                           const cli::Context& context);
