@@ -22,8 +22,7 @@ set(HEADROOM_REPLAY_SOURCES
   recorded_account.cpp
   recorded_limit.cpp
   tune.cpp
-  verify.cpp
-  waste.cpp)
+  verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
@@ -35,5 +34,4 @@ set(HEADROOM_REPLAY_HEADERS
   recorded_account.h
   recorded_limit.h
   tune.h
-  verify.h
-  waste.h)
+  verify.h)
