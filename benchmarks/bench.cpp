@@ -23,7 +23,7 @@
 namespace headroom::cli {
 namespace {
 
-struct BenchQuestion {
+struct BenchRequest {
   std::string what = "alloc";
   std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
   int rounds = 7;
@@ -37,26 +37,24 @@ struct BenchQuestion {
   bool force = false;
 };
 
-ExitCode run_claims(const BenchQuestion& question, const Context& context) {
-  if (!question.output.empty()) check_output_file(question.output, question.force);
+ExitCode run_claims(const BenchRequest& request, const Context& context) {
+  if (!request.output.empty()) check_output_file(request.output, request.force);
   const std::vector<Claim> claims = measure_claims(context);
   const std::string text = context.is_json ? claims_json(claims) : claims_document(claims);
-  if (question.output.empty()) {
+  if (request.output.empty()) {
     context.print(text);
     return ExitCode::kDone;
   }
-  write_output_file(question.output, text, question.force);
-  context.say(fmt::format("{} claims in {}", claims.size(), question.output));
+  write_output_file(request.output, text, request.force);
+  context.say(fmt::format("{} claims in {}", claims.size(), request.output));
   return ExitCode::kDone;
 }
 
-ExitCode run_alloc(const BenchQuestion& question,
-                   const Context& context,
-                   const Progress& progress) {
-  const Contenders contenders = find_contenders(question.device.empty() ? "meta" : question.device);
-  AllocBenchOptions options = question.alloc;
-  options.rounds = question.rounds;
-  options.filter = question.filter;
+ExitCode run_alloc(const BenchRequest& request, const Context& context, const Progress& progress) {
+  const Contenders contenders = find_contenders(request.device.empty() ? "meta" : request.device);
+  AllocBenchOptions options = request.alloc;
+  options.rounds = request.rounds;
+  options.filter = request.filter;
   const AllocBench bench = bench_alloc(options, contenders, progress);
   if (bench.cases.empty()) {
     throw UsageError(fmt::format(
@@ -68,31 +66,29 @@ ExitCode run_alloc(const BenchQuestion& question,
   return ExitCode::kDone;
 }
 
-ExitCode run_device(const BenchQuestion& question,
-                    const Context& context,
-                    const Progress& progress) {
-  std::string name = question.device;
+ExitCode run_device(const BenchRequest& request, const Context& context, const Progress& progress) {
+  std::string name = request.device;
   if (name.empty()) {
     name = device::registry().count(device::DeviceKind::kCuda) > 0 ? "cuda" : "cpu";
   }
   std::unique_ptr<device::Device> own;
-  DeviceBenchOptions options = question.calls;
-  options.rounds = question.rounds;
+  DeviceBenchOptions options = request.calls;
+  options.rounds = request.rounds;
   const DeviceBench bench = bench_device(find_device(name, own), options, progress);
   context.print(context.is_json ? device_bench_json(bench) : draw_device_bench(bench, context));
   return ExitCode::kDone;
 }
 
-void check_is_cpu(const BenchQuestion& question) {
-  if (question.device.empty() || question.device == "cpu") return;
-  throw UsageError(fmt::format("bench {} runs on cpu, not on {}", question.what, question.device));
+void check_is_cpu(const BenchRequest& request) {
+  if (request.device.empty() || request.device == "cpu") return;
+  throw UsageError(fmt::format("bench {} runs on cpu, not on {}", request.what, request.device));
 }
 
-ExitCode run_ops(const BenchQuestion& question, const Context& context, const Progress& progress) {
-  check_is_cpu(question);
-  OpsBenchOptions options = question.ops;
-  options.rounds = question.rounds;
-  options.filter = question.filter;
+ExitCode run_ops(const BenchRequest& request, const Context& context, const Progress& progress) {
+  check_is_cpu(request);
+  OpsBenchOptions options = request.ops;
+  options.rounds = request.rounds;
+  options.filter = request.filter;
   const OpsBench bench = bench_ops(options, progress);
   if (bench.is_empty()) {
     throw UsageError(fmt::format(
@@ -104,100 +100,94 @@ ExitCode run_ops(const BenchQuestion& question, const Context& context, const Pr
   return ExitCode::kDone;
 }
 
-ExitCode run_train(const BenchQuestion& question,
-                   const Context& context,
-                   const Progress& progress) {
-  check_is_cpu(question);
-  const TrainBench bench = bench_train(question.rounds, progress);
+ExitCode run_train(const BenchRequest& request, const Context& context, const Progress& progress) {
+  check_is_cpu(request);
+  const TrainBench bench = bench_train(request.rounds, progress);
   context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
   return ExitCode::kDone;
 }
 
-ExitCode run_trace(const BenchQuestion& question,
-                   const Context& context,
-                   const Progress& progress) {
-  TraceBenchOptions options = question.trace;
-  options.rounds = question.rounds;
-  if (question.recordings.size() > 1) throw UsageError("bench trace reads one recording");
-  if (!question.recordings.empty()) options.file = question.recordings.front();
+ExitCode run_trace(const BenchRequest& request, const Context& context, const Progress& progress) {
+  TraceBenchOptions options = request.trace;
+  options.rounds = request.rounds;
+  if (request.recordings.size() > 1) throw UsageError("bench trace reads one recording");
+  if (!request.recordings.empty()) options.file = request.recordings.front();
   const TraceBench bench = bench_trace(options, progress);
   context.print(context.is_json ? trace_bench_json(bench) : draw_trace_bench(bench, context));
   return ExitCode::kDone;
 }
 
-ExitCode run_replay(const BenchQuestion& question, const Context& context) {
-  const auto cases =
-      bench_replay({.paths = question.recordings, .rounds = question.rounds}, context);
+ExitCode run_replay(const BenchRequest& request, const Context& context) {
+  const auto cases = bench_replay({.paths = request.recordings, .rounds = request.rounds}, context);
   context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
   return ExitCode::kDone;
 }
 
-ExitCode run(const BenchQuestion& question, const Context& context) {
+ExitCode run(const BenchRequest& request, const Context& context) {
   const auto progress = [&](std::string_view line) { context.stage(line); };
-  if (question.what == "replay") return run_replay(question, context);
-  if (question.what == "trace") return run_trace(question, context, progress);
-  if (!question.recordings.empty()) {
+  if (request.what == "replay") return run_replay(request, context);
+  if (request.what == "trace") return run_trace(request, context, progress);
+  if (!request.recordings.empty()) {
     throw UsageError(
-        fmt::format("bench {} takes no recordings; did you mean bench replay?", question.what));
+        fmt::format("bench {} takes no recordings; did you mean bench replay?", request.what));
   }
-  if (question.what == "claims") return run_claims(question, context);
-  if (question.what == "device") return run_device(question, context, progress);
-  if (question.what == "train") return run_train(question, context, progress);
-  if (question.what == "ops") return run_ops(question, context, progress);
-  return run_alloc(question, context, progress);
+  if (request.what == "claims") return run_claims(request, context);
+  if (request.what == "device") return run_device(request, context, progress);
+  if (request.what == "train") return run_train(request, context, progress);
+  if (request.what == "ops") return run_ops(request, context, progress);
+  return run_alloc(request, context, progress);
 }
 
 RunFunction add_bench(CLI::App& app) {
-  auto question = std::make_shared<BenchQuestion>();
+  auto request = std::make_shared<BenchRequest>();
   app.add_option("WHAT",
-                 question->what,
+                 request->what,
                  "what to measure: alloc (default), claims, device, ops, replay, trace or train")
       ->type_name("WHAT")
       ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace", "train"}));
   app.add_option("RECORDING",
-                 question->recordings,
+                 request->recordings,
                  "replay, trace: recordings to measure with (default: the samples)")
       ->type_name("RECORDING");
-  app.add_option("--device", question->device, "alloc, device: meta, cpu or cuda:N")
+  app.add_option("--device", request->device, "alloc, device: meta, cpu or cuda:N")
       ->type_name("DEVICE");
-  app.add_option("--rounds", question->rounds, "rounds, of which the median counts")
+  app.add_option("--rounds", request->rounds, "rounds, of which the median counts")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--threads", question->alloc.threads, "alloc: numbers of threads, such as 1,16")
+  app.add_option("--threads", request->alloc.threads, "alloc: numbers of threads, such as 1,16")
       ->type_name("N,...")
       ->delimiter(',')
       ->check(CLI::Range(1, 256));
-  app.add_option("--pairs",
-                 question->alloc.pairs,
-                 "alloc: the most allocate-free pairs per thread and turn")
+  app.add_option(
+         "--pairs", request->alloc.pairs, "alloc: the most allocate-free pairs per thread and turn")
       ->type_name("N")
       ->check(CLI::Range(1, 100'000'000));
   app.add_option("--turn-ms",
-                 question->alloc.turn_ms,
+                 request->alloc.turn_ms,
                  "alloc: the most milliseconds per turn; a round has three")
       ->type_name("MS")
       ->check(CLI::Range(1, 600'000));
   app.add_option("--load-ms",
-                 question->calls.load_ms,
+                 request->calls.load_ms,
                  "device: milliseconds of work beside each call; 0 for none")
       ->type_name("MS")
       ->check(CLI::Range(0, 10'000));
   app.add_option_function<std::string>(
          "--size",
-         [question](const std::string& text) {
+         [request](const std::string& text) {
            if (const auto bytes = typed_size(text, "--size", kLeastOpsBytes)) {
-             question->ops.size_bytes = *bytes;
+             request->ops.size_bytes = *bytes;
            }
          },
          "ops: bytes of an operand, well above the cache (default 64MiB)")
       ->type_name("SIZE");
-  app.add_option("--filter", question->filter, "alloc, ops: only cases with TEXT in their name")
+  app.add_option("--filter", request->filter, "alloc, ops: only cases with TEXT in their name")
       ->type_name("TEXT");
-  app.add_option("-o,--output", question->output, "claims: the page to write")->type_name("FILE");
-  app.add_flag("-f,--force", question->force, "claims: overwrite FILE if it exists");
-  app.add_option("--file", question->trace.file, "trace: a PyTorch snapshot to read")
+  app.add_option("-o,--output", request->output, "claims: the page to write")->type_name("FILE");
+  app.add_flag("-f,--force", request->force, "claims: overwrite FILE if it exists");
+  app.add_option("--file", request->trace.file, "trace: a PyTorch snapshot to read")
       ->type_name("FILE");
-  return [question](const Context& context) { return run(*question, context); };
+  return [request](const Context& context) { return run(*request, context); };
 }
 
 }  // namespace

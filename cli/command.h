@@ -52,8 +52,8 @@ struct Context {
   void progress(std::string_view line) const;
   // The same for what takes minutes: a log gets it too, as a line of its own.
   void stage(std::string_view line) const;
-  // The line before next(): where the words of the report are explained.
-  [[nodiscard]] std::string words() const;
+  // The line before next(): where the terms of the report are explained.
+  [[nodiscard]] std::string glossary() const;
   // The last line of a report: the next command worth typing, and why.
   [[nodiscard]] std::string next(std::string_view arguments, std::string_view why) const;
 };

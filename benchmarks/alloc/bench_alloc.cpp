@@ -69,8 +69,8 @@ struct Step {
   std::uint64_t size_bytes = 0;
 };
 
-// Drawn before the clock starts, the same for every subject. Not more than a cache holds: they are
-// done over and over.
+// Drawn before the clock starts, the same for every contender. Not more than a cache holds: they
+// are done over and over.
 std::vector<Step> draw_steps(const Workload& workload, std::uint64_t pairs, unsigned seed) {
   constexpr std::uint64_t kMost = 1 << 16;
   const std::uint64_t count = workload.is_churn() ? std::min(pairs, kMost) : 1;
@@ -92,7 +92,7 @@ std::vector<Step> draw_steps(const Workload& workload, std::uint64_t pairs, unsi
 // Of each allocator, in a round.
 constexpr int kTurns = 3;
 
-// How much of a case one subject does in a turn.
+// How much of a case one contender does in a turn.
 struct Amount {
   std::size_t pairs = 0;  // of each thread
   std::size_t live = 0;
@@ -120,8 +120,8 @@ class Race {
 // One thread of a turn.
 class alignas(64) Lane {
  public:
-  Lane(Subject& subject, std::span<const Step> steps, Amount amount)
-      : subject_(&subject), steps_(steps), amount_(amount) {}
+  Lane(Contender& contender, std::span<const Step> steps, Amount amount)
+      : contender_(&contender), steps_(steps), amount_(amount) {}
 
   // What goes wrong is kept: an exception may not leave a thread, nor may one be waited for that
   // does not come.
@@ -134,7 +134,7 @@ class alignas(64) Lane {
     race.finish();
     attempt([&] {
       for (const std::uint64_t address : held_) {
-        if (address != 0) subject_->free(address);
+        if (address != 0) contender_->free(address);
       }
     });
   }
@@ -155,18 +155,18 @@ class alignas(64) Lane {
   }
 
   void prepare() {
-    subject_->enter_thread();
+    contender_->enter_thread();
     held_.reserve(amount_.live);
     // A new thread's first request may make what the thread keeps from then on.
-    if (amount_.live == 0) subject_->free(subject_->allocate(steps_.front().size_bytes));
+    if (amount_.live == 0) contender_->free(contender_->allocate(steps_.front().size_bytes));
     for (std::size_t i = 0; i < amount_.live; ++i) {
-      held_.push_back(subject_->allocate(steps_[i % steps_.size()].size_bytes));
+      held_.push_back(contender_->allocate(steps_[i % steps_.size()].size_bytes));
     }
   }
   void run_hot(const Race& race) {
     const std::uint64_t size_bytes = steps_.front().size_bytes;
     for (; done_ < amount_.pairs && !race.is_over(); ++done_) {
-      subject_->free(subject_->allocate(size_bytes));
+      contender_->free(contender_->allocate(size_bytes));
     }
   }
   void run_churn(const Race& race) {
@@ -174,12 +174,12 @@ class alignas(64) Lane {
       const Step& step = steps_[next];
       if (++next == steps_.size()) next = 0;
       std::uint64_t& place = held_[step.slot % amount_.live];
-      subject_->free(std::exchange(place, 0));  // not once more, should the next line throw
-      place = subject_->allocate(step.size_bytes);
+      contender_->free(std::exchange(place, 0));  // not once more, should the next line throw
+      place = contender_->allocate(step.size_bytes);
     }
   }
 
-  Subject* subject_;
+  Contender* contender_;
   std::span<const Step> steps_;
   Amount amount_;
   std::size_t done_ = 0;
@@ -194,11 +194,11 @@ class alignas(64) Lane {
 // themselves: whoever waits for them may wake up late. The first is the caller: PyTorch takes three
 // times as long in a thread that is not the program's first, and one thread alone should be
 // measured where programs allocate.
-double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Amount amount) {
+double measure(Contender& contender, const std::vector<std::vector<Step>>& steps, Amount amount) {
   Race race(steps.size());
   std::vector<Lane> lanes;
   lanes.reserve(steps.size());
-  for (const std::vector<Step>& own : steps) lanes.emplace_back(subject, own, amount);
+  for (const std::vector<Step>& own : steps) lanes.emplace_back(contender, own, amount);
   {
     std::vector<std::jthread> workers;
     workers.reserve(lanes.size());
@@ -223,20 +223,20 @@ double measure(Subject& subject, const std::vector<std::vector<Step>>& steps, Am
 }
 
 // Alone, for as long as a round may take: an allocator may learn what it is asked for.
-void warm_up(Subject& subject,
+void warm_up(Contender& contender,
              const std::vector<std::vector<Step>>& steps,
              Amount amount,
              std::uint64_t turn_ms) {
   const auto end = Clock::now() + kTurns * std::chrono::milliseconds(turn_ms);
   do {
-    (void)measure(subject, steps, amount);
+    (void)measure(contender, steps, amount);
   } while (Clock::now() < end);
 }
 
 // Tried with a few pairs, so that what the first has to fetch does not count, and then with more
 // and more until that takes a while; then as many as the time allows: a call of the driver takes as
 // long as a thousand of a cache.
-Amount affordable(Subject& subject,
+Amount affordable(Contender& contender,
                   const std::vector<std::vector<Step>>& steps,
                   Amount wanted,
                   std::uint64_t turn_ms) {
@@ -245,13 +245,13 @@ Amount affordable(Subject& subject,
   const auto threads = static_cast<double>(steps.size());
   const auto least = Amount{.pairs = std::min(wanted.pairs, kTrial.pairs),
                             .live = std::min(wanted.live, kTrial.live)};
-  (void)measure(subject, steps, least);
+  (void)measure(contender, steps, least);
   Amount trial = least;
-  double pair_ns = std::max(measure(subject, steps, trial), 1.0);
+  double pair_ns = std::max(measure(contender, steps, trial), 1.0);
   while (trial.pairs < wanted.pairs &&
          pair_ns * threads * static_cast<double>(trial.pairs) < turn_ns / 50) {
     trial.pairs = std::min(wanted.pairs, trial.pairs * 8);
-    pair_ns = std::max(measure(subject, steps, trial), 1.0);
+    pair_ns = std::max(measure(contender, steps, trial), 1.0);
   }
   const auto count = static_cast<std::size_t>(turn_ns / pair_ns / threads);
   return {.pairs = std::clamp(count, least.pairs, wanted.pairs),
@@ -269,8 +269,8 @@ class Case {
         threads_(threads),
         is_churn_(workload.is_churn()),
         field_(contenders),
-        samples_(contenders.subjects.size()),
-        reserved_(contenders.subjects.size()) {
+        samples_(contenders.all.size()),
+        reserved_(contenders.all.size()) {
     const auto pairs = std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(static_cast<double>(options.pairs) * workload.share));
     for (int t = 0; t < threads; ++t) {
@@ -278,21 +278,21 @@ class Case {
     }
     const Amount wanted{.pairs = pairs,
                         .live = live_that_fit(workload, threads, contenders.room_bytes)};
-    for (const auto& subject : field_.subjects) {
-      subject->begin_case();
-      const Amount cold = affordable(*subject, steps_, wanted, options.turn_ms);
-      warm_up(*subject, steps_, cold, options.turn_ms);
-      amounts_.push_back(affordable(*subject, steps_, wanted, options.turn_ms));
+    for (const auto& contender : field_.all) {
+      contender->begin_case();
+      const Amount cold = affordable(*contender, steps_, wanted, options.turn_ms);
+      warm_up(*contender, steps_, cold, options.turn_ms);
+      amounts_.push_back(affordable(*contender, steps_, wanted, options.turn_ms));
     }
   }
 
   // The quickest of three turns: what else the machine does only ever adds. In each turn every
   // contender once, so that it hits all alike.
   void measure_round() {
-    std::vector<double> now(field_.subjects.size(), std::numeric_limits<double>::infinity());
+    std::vector<double> now(field_.all.size(), std::numeric_limits<double>::infinity());
     for (int turn = 0; turn < kTurns; ++turn) {
       for (std::size_t s = 0; s < now.size(); ++s) {
-        now[s] = std::min(now[s], measure(*field_.subjects[s], steps_, amounts_[s]));
+        now[s] = std::min(now[s], measure(*field_.all[s], steps_, amounts_[s]));
       }
     }
     for (std::size_t s = 0; s < now.size(); ++s) samples_[s].push_back(now[s]);
@@ -301,7 +301,7 @@ class Case {
   // Of churn, where it says something.
   void note_reserved() {
     for (std::size_t s = 0; s < samples_.size(); ++s) {
-      if (is_churn_) reserved_[s] = field_.subjects[s]->reserved_over_live();
+      if (is_churn_) reserved_[s] = field_.all[s]->reserved_over_live();
     }
   }
 
@@ -312,7 +312,7 @@ class Case {
     AllocCase result{.name = name_, .threads = threads_};
     for (std::size_t s = 0; s < samples_.size(); ++s) {
       AllocResult& entry = result.results.emplace_back();
-      entry.allocator = field_.subjects[s]->name();
+      entry.allocator = field_.all[s]->name();
       entry.pair_ns = spread_of(samples_[s]);
       entry.to_baseline = spread_of(quotients(samples_[s], samples_.back()));
       entry.pairs = amounts_[s].pairs;
@@ -379,7 +379,7 @@ AllocBench bench_alloc(const AllocBenchOptions& options,
                        const Contenders& contenders,
                        const Progress& progress) {
   AllocBench bench{.device = contenders.device,
-                   .baseline = contenders.subjects.back()->name(),
+                   .baseline = contenders.all.back()->name(),
                    .notes = contenders.notes};
   for (const Workload& workload : workloads()) {
     if (workload.name.find(options.filter) == std::string::npos) continue;

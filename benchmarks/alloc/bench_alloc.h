@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/bench_subject.h"
+#include "benchmarks/contenders.h"
 #include "cli/output/progress.h"
 #include "cli/output/spread.h"
 

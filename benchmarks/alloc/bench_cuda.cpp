@@ -13,7 +13,7 @@
 #include "headroom/base/error.h"
 
 #include "benchmarks/alloc/allocator_plugin.h"
-#include "benchmarks/bench_subject.h"
+#include "benchmarks/contenders.h"
 
 namespace headroom::cli {
 namespace {
@@ -26,7 +26,7 @@ Function find_symbol(void* library, const char* name) {
 }
 
 // The pool of the driver itself, told to keep all that is freed.
-class DriverPool final : public Subject {
+class DriverPool final : public Contender {
  public:
   // Throws Error when the driver has none.
   explicit DriverPool(int index) : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
@@ -88,7 +88,7 @@ class DriverPool final : public Subject {
 };
 
 // An allocator in a shared library.
-class Plugin final : public Subject {
+class Plugin final : public Contender {
  public:
   // Throws Error with why not.
   Plugin(const std::string& path, int index) : index_(index) {
@@ -148,11 +148,13 @@ std::string why_no_torch(const std::string& path) {
 
 }  // namespace
 
-std::unique_ptr<Subject> open_driver_pool(int index) { return std::make_unique<DriverPool>(index); }
+std::unique_ptr<Contender> open_driver_pool(int index) {
+  return std::make_unique<DriverPool>(index);
+}
 
 void add_cuda_contenders(Contenders& contenders, int index) {
   try {
-    contenders.subjects.push_back(open_driver_pool(index));
+    contenders.all.push_back(open_driver_pool(index));
   } catch (const Error& error) {
     contenders.notes.push_back(fmt::format("cudaMallocAsync is left out: {}", error.what()));
   }
@@ -160,14 +162,14 @@ void add_cuda_contenders(Contenders& contenders, int index) {
   std::string why = why_no_torch(path);
   if (why.empty()) {
     try {
-      contenders.subjects.push_back(std::make_unique<Plugin>(path, index));
+      contenders.all.push_back(std::make_unique<Plugin>(path, index));
       return;
     } catch (const Error& error) {
       why = fmt::format("PyTorch's allocator is left out: {}", error.what());
     }
   }
   contenders.notes.push_back(
-      fmt::format("{}; ratios are to {}", why, contenders.subjects.back()->name()));
+      fmt::format("{}; ratios are to {}", why, contenders.all.back()->name()));
 }
 
 }  // namespace headroom::cli

@@ -12,7 +12,7 @@
 
 #include "headroom/base/bytes.h"
 
-#include "benchmarks/bench_subject.h"
+#include "benchmarks/contenders.h"
 #include "benchmarks/device/device_load.h"
 #include "benchmarks/device/device_must.h"
 
@@ -180,7 +180,7 @@ class Calls {
   }
 
   // The driver's own pool, which the contract does not have.
-  void pool(Subject& pool) {
+  void pool(Contender& pool) {
     for (const std::uint64_t size : sizes({512, 2_MiB, 64_MiB, 1_GiB})) {
       const auto block =
           timer_.time({"cuMemAllocAsync", size}, [&] { return pool.allocate(size); });
@@ -241,7 +241,7 @@ struct Group {
   std::function<void()> run;
 };
 
-std::unique_ptr<Subject> find_pool(const Device& device, DeviceBench& bench) {
+std::unique_ptr<Contender> find_pool(const Device& device, DeviceBench& bench) {
   if (device.id().kind != DeviceKind::kCuda) return nullptr;
   try {
     auto pool = open_driver_pool(device.id().index);

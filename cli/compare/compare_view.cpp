@@ -215,7 +215,7 @@ std::string draw_comparison(const Comparison& comparison, const Context& context
         facts_of(trace));
     out += table.render(context.out, kIndent);
   }
-  return out + "\n" + context.words() + context.next("compare --json", "the same for programs");
+  return out + "\n" + context.glossary() + context.next("compare --json", "the same for programs");
 }
 
 std::string comparison_json(const Comparison& comparison) {

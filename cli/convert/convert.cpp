@@ -23,7 +23,7 @@ namespace {
 
 using trace::Format;
 
-struct ConvertQuestion {
+struct ConvertRequest {
   std::string from{};
   std::string to{};
   bool force = false;
@@ -41,25 +41,25 @@ trace::Target target(const std::string& path) {
 }
 
 // After how many events, where not at the peak.
-std::optional<std::uint64_t> position(const ConvertQuestion& question, Format format) {
-  if (question.at == "peak") return std::nullopt;
+std::optional<std::uint64_t> position(const ConvertRequest& request, Format format) {
+  if (request.at == "peak") return std::nullopt;
   if (format != Format::kSpeedscope) {
     throw UsageError("--at is only for .speedscope.json, which shows one moment");
   }
   std::uint64_t value = 0;
-  if (CLI::detail::lexical_cast(question.at, value)) return value;
-  throw UsageError(fmt::format("--at {}: write peak, or a number of events", question.at));
+  if (CLI::detail::lexical_cast(request.at, value)) return value;
+  throw UsageError(fmt::format("--at {}: write peak, or a number of events", request.at));
 }
 
 // Refused before a long file is read for nothing. The writer looks again.
-void check_output(const ConvertQuestion& question) {
+void check_output(const ConvertRequest& request) {
   std::error_code none;
-  if (std::filesystem::equivalent(question.from, question.to, none)) {
+  if (std::filesystem::equivalent(request.from, request.to, none)) {
     throw Error(fmt::format("'{}' and '{}' are the same file; choose another name for the output",
-                            question.from,
-                            question.to));
+                            request.from,
+                            request.to));
   }
-  check_output_file(question.to, question.force);
+  check_output_file(request.to, request.force);
 }
 
 const char* where_to_open(Format format) {
@@ -83,17 +83,17 @@ struct Converted {
   std::uint64_t output_bytes = 0;
 };
 
-std::string draw(const ConvertQuestion& question, const Converted& done, const Context& context) {
+std::string draw(const ConvertRequest& request, const Converted& done, const Context& context) {
   report::Table table({{"", report::Align::kLeft, report::Fit::kShrinks},
                        {"format"},
                        {"size", report::Align::kRight},
                        {"events", report::Align::kRight}});
   const std::string events = format_count(done.input.trace.event_count());
-  table.add_row({"read  " + report::printable(question.from),
+  table.add_row({"read  " + report::printable(request.from),
                  std::string(format_title(done.input.format)),
                  format_bytes(done.input.file_bytes),
                  events});
-  table.add_row({"wrote " + report::printable(question.to),
+  table.add_row({"wrote " + report::printable(request.to),
                  std::string(format_title(done.output.format)),
                  format_bytes(done.output_bytes),
                  ""});
@@ -103,7 +103,7 @@ std::string draw(const ConvertQuestion& question, const Converted& done, const C
   if (!open.empty()) {
     text += "\n" + open + (done.output.is_packed ? ", once unpacked with zstd -d\n" : "\n");
   }
-  return text + "\n" + context.next("info " + shell_word(question.from), "what is in it");
+  return text + "\n" + context.next("info " + shell_word(request.from), "what is in it");
 }
 
 nlohmann::ordered_json side_json(const std::string& path,
@@ -114,60 +114,60 @@ nlohmann::ordered_json side_json(const std::string& path,
       {"path", path}, {"format", format_id(format)}, {"is_packed", is_packed}, {"bytes", bytes}};
 }
 
-std::string convert_json(const ConvertQuestion& question, const Converted& done) {
+std::string convert_json(const ConvertRequest& request, const Converted& done) {
   const nlohmann::ordered_json json{
       {"schema", 1},
       {"command", "convert"},
       {"input",
-       side_json(question.from, done.input.format, done.input.is_packed, done.input.file_bytes)},
+       side_json(request.from, done.input.format, done.input.is_packed, done.input.file_bytes)},
       {"output",
-       side_json(question.to, done.output.format, done.output.is_packed, done.output_bytes)},
+       side_json(request.to, done.output.format, done.output.is_packed, done.output_bytes)},
       {"events", done.input.trace.event_count()},
       {"note", done.input.note}};
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-ExitCode run(const ConvertQuestion& question, const Context& context) {
+ExitCode run(const ConvertRequest& request, const Context& context) {
   Converted done;
-  done.output = target(question.to);
-  const auto moment = position(question, done.output.format);
-  check_output(question);
-  done.input = read_input(question.from, context);
+  done.output = target(request.to);
+  const auto moment = position(request, done.output.format);
+  check_output(request);
+  done.input = read_input(request.from, context);
   const auto written =
       analysis::export_trace(done.input.trace,
-                             question.to,
-                             {.overwrite = question.force,
+                             request.to,
+                             {.overwrite = request.force,
                               .at_event = moment,
-                              .progress = show_progress("writing " + question.to, context)});
+                              .progress = show_progress("writing " + request.to, context)});
   context.progress("");
-  if (!written) throw Error(fmt::format("{}: {}", question.to, to_string(written.error())));
+  if (!written) throw Error(fmt::format("{}: {}", request.to, to_string(written.error())));
   std::error_code none;
-  done.output_bytes = std::filesystem::file_size(question.to, none);
-  context.print(context.is_json ? convert_json(question, done) : draw(question, done, context));
+  done.output_bytes = std::filesystem::file_size(request.to, none);
+  context.print(context.is_json ? convert_json(request, done) : draw(request, done, context));
   return ExitCode::kDone;
 }
 
 RunFunction add_convert(CLI::App& app) {
-  auto question = std::make_shared<ConvertQuestion>();
-  app.add_option("in", question->from, "a PyTorch snapshot or a .hrt file, plain or .zst")
+  auto request = std::make_shared<ConvertRequest>();
+  app.add_option("in", request->from, "a PyTorch snapshot or a .hrt file, plain or .zst")
       ->type_name("IN")
       ->required()
       ->group("Options");
   app.add_option("out",
-                 question->to,
+                 request->to,
                  "the file to write: .pickle, .hrt, .perfetto.json, .speedscope.json or .csv, each "
                  "also with "
                  ".zst")
       ->type_name("OUT")
       ->required()
       ->group("Options");
-  app.add_flag("-f,--force", question->force, "overwrite OUT if it exists")->group("Options");
+  app.add_flag("-f,--force", request->force, "overwrite OUT if it exists")->group("Options");
   app.add_option("--at",
-                 question->at,
+                 request->at,
                  "the moment that a .speedscope.json shows: peak (default), or after N events")
       ->type_name("peak|N")
       ->group("Options");
-  return [question](const Context& context) { return run(*question, context); };
+  return [request](const Context& context) { return run(*request, context); };
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ std::string draw_demo(const Demo& demo, const Context& context) {
   std::string out;
   if (demo.tour) out += draw_tour(*demo.tour, context);
   return out + draw_training(demo.training, context) + "No file was written.\n\n" +
-         context.words() +
+         context.glossary() +
          context.next("plan gpt2 --fit --limit 24GiB", "the largest batch that fits");
 }
 

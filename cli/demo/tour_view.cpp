@@ -42,7 +42,7 @@ std::string bars(const Tour& tour, const Terminal& terminal) {
 std::string verdict(const Tour& tour, const Terminal& terminal) {
   const std::string name(to_string(tour.diagnosis.health));
   const std::string text = report::wrapped(
-      name + ": " + report::summary_words(tour.diagnosis) + ".", kIndent, terminal.width);
+      name + ": " + report::summary_text(tour.diagnosis) + ".", kIndent, terminal.width);
   return "  " + report::styled(name, Tone::kWarn, terminal) + text.substr(kIndent + name.size()) +
          "\n";
 }

@@ -55,22 +55,22 @@ void measure_device(Device& device, DeviceReport& report) {
   }
 }
 
-ExitCode run(const DevicesQuestion& question, const Context& context) {
-  const DevicesReport report = ask_devices(device::registry(), question, context);
+ExitCode run(const DevicesRequest& request, const Context& context) {
+  const DevicesReport report = ask_devices(device::registry(), request, context);
   context.print(context.is_json ? devices_json(report) : draw_devices(report, context));
   return report.has_problems() ? ExitCode::kBadNews : ExitCode::kDone;
 }
 
 RunFunction add_devices(CLI::App& app) {
-  auto question = std::make_shared<DevicesQuestion>();
-  app.add_option("device", question->names, "only these, such as cpu:0 or cuda:1 (default: all)")
+  auto request = std::make_shared<DevicesRequest>();
+  app.add_option("device", request->names, "only these, such as cpu:0 or cuda:1 (default: all)")
       ->type_name("DEVICE")
       ->group("Options");
   app.add_flag("--measure",
-               question->measure,
+               request->measure,
                "measure the bandwidth and latency of each level of memory; takes seconds")
       ->group("Options");
-  return [question](const Context& context) { return run(*question, context); };
+  return [request](const Context& context) { return run(*request, context); };
 }
 
 }  // namespace
@@ -80,23 +80,23 @@ bool DevicesReport::has_problems() const {
 }
 
 DevicesReport ask_devices(const device::Registry& registry,
-                          const DevicesQuestion& question,
+                          const DevicesRequest& request,
                           const Context& context) {
-  const std::vector<Device*> devices = chosen_devices(registry, question.names);
+  const std::vector<Device*> devices = chosen_devices(registry, request.names);
   DevicesReport report;
   for (Device* device : devices) {
     report.devices.push_back(ask_device(*device));
-    if (!question.measure) continue;
+    if (!request.measure) continue;
     context.progress(fmt::format("measuring {} ({} of {}) ...",
                                  to_string(device->id()),
                                  report.devices.size(),
                                  devices.size()));
     measure_device(*device, report.devices.back());
   }
-  if (question.measure) context.progress("");
+  if (request.measure) context.progress("");
   // Only cuda: nobody misses a processor, and meta devices are made when they are needed.
   const std::string why = registry.why_none(DeviceKind::kCuda);
-  if (question.names.empty() && !why.empty()) report.unavailable["cuda"] = why;
+  if (request.names.empty() && !why.empty()) report.unavailable["cuda"] = why;
   return report;
 }
 

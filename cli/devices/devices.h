@@ -16,7 +16,8 @@
 
 namespace headroom::cli {
 
-// What one device answered. A question it could not answer is left open and named in `problems`.
+// What one device answered. A question that it could not answer is left open and named in
+// `problems`.
 struct DeviceReport {
   device::Properties properties{};           // the hierarchy has speeds once it is measured
   std::optional<memory::Account> account{};  // lists `processes` too, where they are known
@@ -34,14 +35,14 @@ struct DevicesReport {
   [[nodiscard]] bool has_problems() const;
 };
 
-struct DevicesQuestion {
+struct DevicesRequest {
   std::vector<std::string> names{};  // none: all there are
   bool measure = false;
 };
 
 // Throws UsageError for a name that is no device's, Error for a device that does not exist.
 [[nodiscard]] DevicesReport ask_devices(const device::Registry& registry,
-                                        const DevicesQuestion& question,
+                                        const DevicesRequest& request,
                                         const Context& context);
 
 [[nodiscard]] std::string draw_devices(const DevicesReport& report, const Context& context);

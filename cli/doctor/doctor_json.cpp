@@ -43,10 +43,10 @@ ordered_json finding_json(const Diagnosis& diagnosis, const Finding& finding) {
   return {{"kind", to_string(finding.kind)},
           {"bytes", finding.bytes},
           {"site", finding.site},
-          {"remedy", report::remedy_words(diagnosis, finding)},
+          {"remedy", report::remedy_text(diagnosis, finding)},
           {"proved", finding.is_proved()},
           {"proof", proof_of(finding)},
-          {"text", report::reason_words(diagnosis, finding)}};
+          {"text", report::reason_text(diagnosis, finding)}};
 }
 
 ordered_json findings_json(const Diagnosis& diagnosis) {
@@ -147,7 +147,7 @@ ordered_json device_json(const DeviceDiagnosis& device) {
           {"device", device.device},
           {"verdict", to_string(diagnosis.health)},
           {"is_over_bounds", diagnosis.is_over_bounds},
-          {"summary", report::summary_words(diagnosis)},
+          {"summary", report::summary_text(diagnosis)},
           {"verdict_depends_on_limit", diagnosis.explanation.depends_on_limit},
           {"limit", limit_json(diagnosis.limit)},
           {"what_if", what_if_json(diagnosis.what_if)},
@@ -194,7 +194,7 @@ ordered_json message_json(const OomMessage& message) {
   for (const diagnose::MessageRemedy& remedy : message.remedies) {
     remedies.push_back(to_string(remedy.kind));
   }
-  const std::string version = version_words(message);
+  const std::string version = version_text(message);
   ordered_json json{{"asked_bytes", numbers.asked_bytes},
                     {"device", numbers.device},
                     {"total_bytes", size_json(numbers.total_bytes)},

@@ -24,10 +24,10 @@ constexpr std::size_t kMessagesShown = 4;
 
 std::string numbers_text(const OomMessage& message, const Terminal& terminal) {
   constexpr int kColumn = 16;
-  const std::vector<NumberWords> numbers = number_words(message);
+  const std::vector<ExplainedNumber> numbers = number_text(message);
   if (numbers.empty()) return {};
   std::string out = "What the numbers mean (each is rounded to two decimals)\n";
-  for (const NumberWords& number : numbers) {
+  for (const ExplainedNumber& number : numbers) {
     const std::string text = report::wrapped(number.meaning, kColumn, terminal.width);
     out +=
         fmt::format("  {:>12}  ", memory::pytorch_size(number.size_bytes)) + text.substr(kColumn);
@@ -37,7 +37,7 @@ std::string numbers_text(const OomMessage& message, const Terminal& terminal) {
 
 // `8 times, by rank0, rank1, rank2 and 5 more`.
 std::string origin_text(const OomMessage& message, const Terminal& terminal) {
-  std::string text = "Written by " + writer_words(message);
+  std::string text = "Written by " + writer_text(message);
   if (message.count > 1) text += fmt::format("; {} times", message.count);
   constexpr std::size_t kNamed = 8;
   const std::size_t named = std::min(message.speakers.size(), kNamed);
@@ -55,7 +55,7 @@ std::string remedies_text(const OomMessage& message, const Terminal& terminal) {
   constexpr int kIndent = 5;
   for (std::size_t i = 0; i < message.remedies.size(); ++i) {
     const std::string text =
-        report::wrapped(remedy_words(message, message.remedies[i]), kIndent, terminal.width);
+        report::wrapped(remedy_text(message, message.remedies[i]), kIndent, terminal.width);
     out += fmt::format("{:>3}. ", i + 1) + text.substr(kIndent);
   }
   return out;
@@ -87,7 +87,7 @@ std::string one_text(const OomMessage& message, const Terminal& terminal) {
          remedies_text(message, terminal);
 }
 
-std::string rejection_words(const OomMessage& message) {
+std::string rejection_text(const OomMessage& message) {
   return fmt::format(
       "shortage: a request of {} was refused at once, because it would exceed "
       "per_process_memory_fraction (throw_on_cudamalloc_oom is set). The message has no other "
@@ -102,15 +102,15 @@ memory::Explanation message_explanation(const OomMessage& message) {
   if (message.numbers.is_absurd) {
     out.summary = "More than 1 EiB was requested: no card has that much";
   } else if (message.numbers.is_rejection) {
-    out.summary = rejection_words(message);
+    out.summary = rejection_text(message);
   } else if (is_pytorch_device(message.writer) && message.verdict) {
     out = explain(account_of(message));
     out.remedies.clear();
   } else {
-    out.summary = verdict_words(message);
+    out.summary = verdict_text(message);
   }
   for (const MessageRemedy& remedy : message.remedies) {
-    out.remedies.push_back({.action = remedy_words(message, remedy),
+    out.remedies.push_back({.action = remedy_text(message, remedy),
                             .gain_bytes = remedy.gain_bytes,
                             .is_enough = remedy.is_enough,
                             .is_unmeasured = remedy.gain_bytes == 0});
@@ -134,7 +134,7 @@ std::string draw_messages(const diagnose::OomLog& log, const Context& context) {
     out += one_text(log.messages[i], terminal);
     if (i + 1 < distinct) out += "\n";
   }
-  const std::string record = record_words(log.messages.back());
+  const std::string record = record_text(log.messages.back());
   const bool has_snapshot = record.find("_dump_snapshot") != std::string::npos;
   out += record;
   if (has_snapshot) out += context.next("doctor snapshot.pickle", "who holds it, and what to do");

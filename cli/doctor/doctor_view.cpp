@@ -48,14 +48,14 @@ std::string title(const DeviceDiagnosis& device, const Terminal& terminal) {
 
 std::string verdict(const Diagnosis& diagnosis, const Terminal& terminal) {
   const std::string name(to_string(diagnosis.health));
-  std::string text = report::summary_words(diagnosis);
+  std::string text = report::summary_text(diagnosis);
   // explain() begins with the word.
   if (text.starts_with(name + ": ")) text.erase(0, name.size() + 2);
   const std::string wrapped = report::wrapped(name + ": " + text, 0, terminal.width);
   return "\n" + report::styled(name, tone_of(diagnosis), terminal) + wrapped.substr(name.size());
 }
 
-std::string_view moment_words(diagnose::Moment moment) {
+std::string_view moment_text(diagnose::Moment moment) {
   switch (moment) {
     case diagnose::Moment::kPeak:
       return "at the peak of allocated memory";
@@ -113,7 +113,7 @@ std::string holders_text(const Diagnosis& diagnosis, const Terminal& terminal) {
 }
 
 std::string account_text(const Diagnosis& diagnosis, const Terminal& terminal) {
-  return fmt::format("\n{}\n", moment_words(diagnosis.moment)) + bar(diagnosis.account, terminal) +
+  return fmt::format("\n{}\n", moment_text(diagnosis.moment)) + bar(diagnosis.account, terminal) +
          "\n" + account_lines(diagnosis) + card_note(diagnosis) + holders_text(diagnosis, terminal);
 }
 
@@ -122,7 +122,7 @@ std::string finding_text(std::size_t number,
                          const Finding& finding,
                          const Terminal& terminal) {
   constexpr int kColumn = 4;
-  const std::string remedy = report::remedy_words(diagnosis, finding);
+  const std::string remedy = report::remedy_text(diagnosis, finding);
   std::string out = fmt::format("{:>2}. ", number);
   const bool has_site = !finding.site.empty() && !finding.site.starts_with('(');
   const std::string what = has_site ? report::printable(finding.site) + ": " + remedy : remedy;
@@ -130,7 +130,7 @@ std::string finding_text(std::size_t number,
   const bool is_command = what.starts_with("export ") || what.starts_with("--policy ");
   out += is_command ? what + "\n" : report::wrapped(what, kColumn, terminal.width).substr(kColumn);
   const std::string why =
-      (finding.is_proved() ? "proved by replay: " : "") + report::reason_words(diagnosis, finding);
+      (finding.is_proved() ? "proved by replay: " : "") + report::reason_text(diagnosis, finding);
   return out + report::wrapped(report::printable(why), kColumn, terminal.width);
 }
 
@@ -185,7 +185,7 @@ std::string draw_doctor(const std::vector<DeviceDiagnosis>& devices, const Conte
   const Diagnosis& diagnosis = device.diagnosis;
   return overview(devices, context.out) + title(device, context.out) +
          verdict(diagnosis, context.out) + account_text(diagnosis, context.out) +
-         findings_text(diagnosis, context.out) + "\n" + context.words() +
+         findings_text(diagnosis, context.out) + "\n" + context.glossary() +
          next_text(device, context);
 }
 

@@ -32,7 +32,7 @@ std::string pids_text(const OomMessage& message) {
   return out;
 }
 
-std::string process_words(const OomMessage& message, std::uint64_t pid) {
+std::string process_text(const OomMessage& message, std::uint64_t pid) {
   if (!may_be_own(message, pid)) return fmt::format("held by process {}, not yours", pid);
   if (message.own == OwnProcess::kByArithmetic) {
     return fmt::format(
@@ -44,7 +44,7 @@ std::string process_words(const OomMessage& message, std::uint64_t pid) {
 }
 
 // The size in the message is the segment's; the tensor was smaller or as large.
-std::string asked_words(const OomMessage& message) {
+std::string asked_text(const OomMessage& message) {
   const std::uint64_t asked = message.numbers.asked_bytes;
   if (message.writer == Writer::kVllm) return "needed for the key-value cache of one request";
   if (message.writer == Writer::kTensorFlow)
@@ -65,7 +65,7 @@ std::string asked_words(const OomMessage& message) {
   return std::string(kOf) + "It is the tensor, rounded up to a multiple of 2 MiB";
 }
 
-std::string limit_words(Writer writer) {
+std::string limit_text(Writer writer) {
   switch (writer) {
     case Writer::kPyTorchMps:
       return "the limit: PYTORCH_MPS_HIGH_WATERMARK_RATIO (1.7 unless set) times what Metal "
@@ -79,7 +79,7 @@ std::string limit_words(Writer writer) {
   }
 }
 
-std::string end_words(const OomMessage& message) {
+std::string end_text(const OomMessage& message) {
   const device::ProcessMemory* largest = nullptr;
   for (const device::ProcessMemory& process : message.numbers.other_processes) {
     if (may_be_own(message, static_cast<std::uint64_t>(process.pid))) continue;
@@ -91,7 +91,7 @@ std::string end_words(const OomMessage& message) {
                      format_bytes(largest->used_bytes));
 }
 
-std::string limit_remedy_words(const OomMessage& message, const MessageRemedy& remedy) {
+std::string limit_remedy_text(const OomMessage& message, const MessageRemedy& remedy) {
   if (!message.numbers.limit_bytes) return "raise the fraction (set_per_process_memory_fraction)";
   const std::string from = "raise the limit of " + format_bytes(*message.numbers.limit_bytes);
   if (!remedy.is_enough) return from + ", as far as the device has free memory";
@@ -101,7 +101,7 @@ std::string limit_remedy_words(const OomMessage& message, const MessageRemedy& r
       "{} to at least {} ({} bytes)", from, format_bytes(least), format_count(least));
 }
 
-std::string expandable_words(const OomMessage& message) {
+std::string expandable_text(const OomMessage& message) {
   std::string out = fmt::format(
       "set {}=expandable_segments:True: cached memory beside live blocks becomes usable",
       message.settings_variable);
@@ -111,7 +111,7 @@ std::string expandable_words(const OomMessage& message) {
   return out;
 }
 
-std::string use_less_words(Writer writer) {
+std::string use_less_text(Writer writer) {
   if (writer == Writer::kJax || writer == Writer::kTensorFlow) {
     return "use less memory: a smaller batch, or compute activations again (rematerialisation); or "
            "use a larger device";
@@ -122,7 +122,7 @@ std::string use_less_words(Writer writer) {
          "larger device";
 }
 
-std::string vllm_share_words(const OomMessage& message) {
+std::string vllm_share_text(const OomMessage& message) {
   const auto& numbers = message.numbers;
   if (!numbers.free_bytes || !numbers.total_bytes || *numbers.total_bytes == 0) {
     return "lower gpu_memory_utilization";
@@ -133,7 +133,7 @@ std::string vllm_share_words(const OomMessage& message) {
                      std::max(0.0, static_cast<double>(static_cast<int>(share * 100)) / 100));
 }
 
-std::string host_words(const OomMessage& message) {
+std::string host_text(const OomMessage& message) {
   std::string out = "this is about main memory, not the GPU's: ";
   if (message.writer == Writer::kPyTorchCpu || message.writer == Writer::kNumpy) {
     return out +
@@ -161,7 +161,7 @@ std::string vendor_tool(Writer writer) {
 
 }  // namespace
 
-std::string version_words(const OomMessage& message) {
+std::string version_text(const OomMessage& message) {
   if (!message.versions) return {};
   std::string from = version_text(message.versions->from);
   if (!message.versions->to) return from + " or later";
@@ -169,8 +169,8 @@ std::string version_words(const OomMessage& message) {
   return from + " to " + version_text(*message.versions->to);
 }
 
-std::string writer_words(const OomMessage& message) {
-  const std::string version = version_words(message);
+std::string writer_text(const OomMessage& message) {
+  const std::string version = version_text(message);
   const std::string pytorch = "PyTorch" + (version.empty() ? "" : " " + version);
   switch (message.writer) {
     case Writer::kPyTorchCuda:
@@ -221,7 +221,7 @@ std::string writer_words(const OomMessage& message) {
   return "?";
 }
 
-std::string verdict_words(const OomMessage& message) {
+std::string verdict_text(const OomMessage& message) {
   if (message.writer == Writer::kKilled) {
     return "The text does not say why: the kernel's out-of-memory killer is the usual cause, but "
            "any process may send signal 9";
@@ -241,13 +241,13 @@ std::string verdict_words(const OomMessage& message) {
   return "shortage: the memory in use and the memory requested are more than there is";
 }
 
-std::vector<NumberWords> number_words(const OomMessage& message) {
+std::vector<ExplainedNumber> number_text(const OomMessage& message) {
   const memory::PyTorchMessage& numbers = message.numbers;
-  std::vector<NumberWords> out;
+  std::vector<ExplainedNumber> out;
   const auto add = [&](const std::optional<std::uint64_t>& size, std::string meaning) {
     if (size) out.push_back({.size_bytes = *size, .meaning = std::move(meaning)});
   };
-  if (numbers.asked_bytes != 0) add(numbers.asked_bytes, asked_words(message));
+  if (numbers.asked_bytes != 0) add(numbers.asked_bytes, asked_text(message));
   add(numbers.total_bytes,
       message.writer == Writer::kJax ? "the memory of the device"
                                      : fmt::format("the memory of GPU {}", numbers.device));
@@ -260,9 +260,9 @@ std::vector<NumberWords> number_words(const OomMessage& message) {
           ? "of main memory were used by the process that was killed"
           : "held by this process: PyTorch's reserved memory, the CUDA context, libraries");
   for (const device::ProcessMemory& process : numbers.other_processes) {
-    add(process.used_bytes, process_words(message, static_cast<std::uint64_t>(process.pid)));
+    add(process.used_bytes, process_text(message, static_cast<std::uint64_t>(process.pid)));
   }
-  add(numbers.limit_bytes, limit_words(message.writer));
+  add(numbers.limit_bytes, limit_text(message.writer));
   add(numbers.allocated_bytes,
       message.writer == Writer::kPyTorchMps ? "allocated by PyTorch, its cache included"
                                             : "allocated: live tensors, each rounded up");
@@ -277,10 +277,10 @@ std::vector<NumberWords> number_words(const OomMessage& message) {
   return out;
 }
 
-std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy) {
+std::string remedy_text(const OomMessage& message, const MessageRemedy& remedy) {
   switch (remedy.kind) {
     case RemedyKind::kExpandableSegments:
-      return expandable_words(message);
+      return expandable_text(message);
     case RemedyKind::kMaxSplitSize:
       return fmt::format("set {}=max_split_size_mb:256: blocks larger than 256 MiB are not split",
                          message.settings_variable);
@@ -288,9 +288,9 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
       return "upgrade PyTorch to 2.1 or later, which has expandable segments: this release refuses "
              "them";
     case RemedyKind::kRaiseLimit:
-      return limit_remedy_words(message, remedy);
+      return limit_remedy_text(message, remedy);
     case RemedyKind::kEndOtherProcesses:
-      return end_words(message);
+      return end_text(message);
     case RemedyKind::kFindOwnProcess:
       return fmt::format(
           "{} {} may be this program itself: find out before you end any; in a container the "
@@ -298,7 +298,7 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
           message.own_candidates.size() == 1 ? "process" : "processes",
           pids_text(message));
     case RemedyKind::kUseLess:
-      return use_less_words(message.writer);
+      return use_less_text(message.writer);
     case RemedyKind::kEmptyCache:
       return message.writer == Writer::kPyTorchXpu ? "call torch.xpu.empty_cache()"
                                                    : "call torch.mps.empty_cache() between steps";
@@ -326,12 +326,12 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
     case RemedyKind::kVllmRaiseShare:
       return "raise gpu_memory_utilization, if the rest of the card is free";
     case RemedyKind::kVllmLowerShare:
-      return vllm_share_words(message);
+      return vllm_share_text(message);
     case RemedyKind::kVllmShorterContext:
       return "lower max_model_len or max_num_seqs, quantise the model, or raise "
              "tensor_parallel_size";
     case RemedyKind::kHostMemory:
-      return host_words(message);
+      return host_text(message);
     case RemedyKind::kContainerLimit:
       return "raise the limit of the container or job (docker --memory, resources.limits.memory, "
              "sbatch --mem)";
@@ -347,7 +347,7 @@ std::string remedy_words(const OomMessage& message, const MessageRemedy& remedy)
   return "?";
 }
 
-std::string record_words(const OomMessage& message) {
+std::string record_text(const OomMessage& message) {
   if (is_pytorch_device(message.writer) ||
       (message.writer >= Writer::kCudaRuntime && message.writer <= Writer::kNccl)) {
     const bool is_pytorch = is_pytorch_device(message.writer);

@@ -431,7 +431,7 @@ std::string draw_info(const analysis::RecordingSummary& summary,
                            0,
                            terminal.width);
   }
-  return out + "\n" + context.words() + next_text(summary, request, context);
+  return out + "\n" + context.glossary() + next_text(summary, request, context);
 }
 
 }  // namespace headroom::cli

@@ -55,77 +55,77 @@ std::string settings_of(const std::string& policy) {
 
 }  // namespace
 
-void add_step_options(CLI::App& app, StepWords& words) {
+void add_step_options(CLI::App& app, StepArguments& typed) {
   const auto option = [&app](const char* name, auto& value, const char* type, const char* help) {
     app.add_option(name, value, help)->type_name(type)->group(kStepGroup);
   };
-  app.add_option("model", words.model, model_help())
+  app.add_option("model", typed.model, model_help())
       ->type_name("MODEL")
       ->required()
       ->group("Options");
-  option("--batch", words.batch, "N", "examples per step (default: the model's own)");
-  option("--seq", words.seq, "N", "tokens per example (default: the model's own)");
-  option("--depth", words.depth, "N", "blocks in the model (default: the model's own)");
-  option("--width", words.width, "N", "features per layer (default: the model's own)");
+  option("--batch", typed.batch, "N", "examples per step (default: the model's own)");
+  option("--seq", typed.seq, "N", "tokens per example (default: the model's own)");
+  option("--depth", typed.depth, "N", "blocks in the model (default: the model's own)");
+  option("--width", typed.width, "N", "features per layer (default: the model's own)");
   option("--optimizer",
-         words.optimizer,
+         typed.optimizer,
          "NAME",
          "sgd, momentum, adam or adamw (default: the model's own)");
-  option("--lr", words.lr, "X", "learning rate (default: the optimizer's own)");
+  option("--lr", typed.lr, "X", "learning rate (default: the optimizer's own)");
   option("--dtype,--amp",
-         words.precision,
+         typed.precision,
          "TYPE",
          "f32 (default), f64, or bf16 or f16 as autocast over f32 weights");
   option("--checkpoint",
-         words.checkpoint,
+         typed.checkpoint,
          "MODE",
          "which blocks the backward pass computes again to save memory: none (default), sqrt, all, "
          "or auto, the least that fits the limit");
-  option("--accumulate", words.accumulate, "N", "split the batch into N micro-batches (default 1)");
+  option("--accumulate", typed.accumulate, "N", "split the batch into N micro-batches (default 1)");
   option("--workers",
-         words.workers,
+         typed.workers,
          "N",
          "threads that prepare batches (default 0: the step does it)");
-  option("--prefetch", words.prefetch, "N", "batches copied ahead while a step runs (default 0)");
-  option("--seed", words.seed, "N", "seed of weights and examples (default 0)");
+  option("--prefetch", typed.prefetch, "N", "batches copied ahead while a step runs (default 0)");
+  option("--seed", typed.seed, "N", "seed of weights and examples (default 0)");
   option("--limit",
-         words.limit,
+         typed.limit,
          "SIZE",
          "the most that the allocator may reserve, such as 24GiB (default: the device)");
   app.add_option("--card",
-                 words.cards,
+                 typed.cards,
                  "card names or sizes, such as h100,rtx4090 or 24GiB; --card list names them")
       ->type_name("CARD,...")
       ->delimiter(',')
       ->group(kStepGroup);
   option("--policy",
-         words.policy,
+         typed.policy,
          "POLICY",
          "the allocator: paged (headroom's, default), pytorch, or pytorch:CONF with CONF as in "
          "PYTORCH_ALLOC_CONF");
 }
 
-bool is_auto_checkpoint(const StepWords& words) { return words.checkpoint == "auto"; }
+bool is_auto_checkpoint(const StepArguments& typed) { return typed.checkpoint == "auto"; }
 
-train::StepConfig step_config(const StepWords& words) {
-  return typed_right([&words] {
-    if (words.batch && *words.batch < 1) {
-      throw InvalidArgument(fmt::format("--batch: {} is too small; use 1 or more", *words.batch));
+train::StepConfig step_config(const StepArguments& typed) {
+  return typed_right([&typed] {
+    if (typed.batch && *typed.batch < 1) {
+      throw InvalidArgument(fmt::format("--batch: {} is too small; use 1 or more", *typed.batch));
     }
-    train::StepConfig config{.model = {.name = words.model,
-                                       .depth = words.depth,
-                                       .width = words.width,
-                                       .seq = words.seq},
-                             .batch = words.batch.value_or(0),
-                             .accumulate = words.accumulate.value_or(1),
-                             .optimizer = words.optimizer,
-                             .lr = words.lr,
-                             .seed = words.seed,
-                             .workers = words.workers,
-                             .prefetch = words.prefetch};
-    if (!words.precision.empty()) config.precision = train::parse_precision(words.precision);
-    if (!is_auto_checkpoint(words)) {
-      config.checkpoint = train::parse_checkpoint(words.checkpoint);
+    train::StepConfig config{.model = {.name = typed.model,
+                                       .depth = typed.depth,
+                                       .width = typed.width,
+                                       .seq = typed.seq},
+                             .batch = typed.batch.value_or(0),
+                             .accumulate = typed.accumulate.value_or(1),
+                             .optimizer = typed.optimizer,
+                             .lr = typed.lr,
+                             .seed = typed.seed,
+                             .workers = typed.workers,
+                             .prefetch = typed.prefetch};
+    if (!typed.precision.empty()) config.precision = train::parse_precision(typed.precision);
+    if (!is_auto_checkpoint(typed)) {
+      config.checkpoint = train::parse_checkpoint(typed.checkpoint);
     }
     config = train::resolved(config);
     (void)train::check_model(config.model);
@@ -133,37 +133,37 @@ train::StepConfig step_config(const StepWords& words) {
   });
 }
 
-train::PlanOptions plan_options(const StepWords& words) {
-  train::PlanOptions options{.settings = settings_of(words.policy)};
+train::PlanOptions plan_options(const StepArguments& typed) {
+  train::PlanOptions options{.settings = settings_of(typed.policy)};
   typed_right([&options] { return train::parse_settings(options.settings); });
-  const std::vector<TypedCard> cards = named_cards(words);
+  const std::vector<TypedCard> cards = named_cards(typed);
   if (!cards.empty()) {  // what fits the smallest fits them all
     options.limit_bytes = std::ranges::min(cards, {}, &TypedCard::size_bytes).size_bytes;
   }
-  if (const auto size = typed_limit(words.limit)) {
+  if (const auto size = typed_limit(typed.limit)) {
     options.limit_bytes = std::min(*size, options.limit_bytes.value_or(UINT64_MAX));
   }
   return options;
 }
 
-std::vector<TypedCard> named_cards(const StepWords& words) {
+std::vector<TypedCard> named_cards(const StepArguments& typed) {
   std::vector<TypedCard> out;
-  for (const std::string& text : words.cards) {
+  for (const std::string& text : typed.cards) {
     if (auto card = typed_card(text)) out.push_back(*std::move(card));
   }
   return out;
 }
 
-std::string other_options(const StepWords& words) {
+std::string other_options(const StepArguments& typed) {
   std::string out;
   const auto add = [&out](const char* name, const std::string& value) {
     if (!value.empty()) out += fmt::format(" {} {}", name, shell_word(value));
   };
-  if (words.lr) add("--lr", fmt::format("{}", *words.lr));
-  if (words.seed != 0) add("--seed", std::to_string(words.seed));
-  add("--limit", words.limit);
-  add("--card", fmt::format("{}", fmt::join(words.cards, ",")));
-  if (words.policy != "paged") add("--policy", words.policy);
+  if (typed.lr) add("--lr", fmt::format("{}", *typed.lr));
+  if (typed.seed != 0) add("--seed", std::to_string(typed.seed));
+  add("--limit", typed.limit);
+  add("--card", fmt::format("{}", fmt::join(typed.cards, ",")));
+  if (typed.policy != "paged") add("--policy", typed.policy);
   return out;
 }
 

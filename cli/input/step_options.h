@@ -1,4 +1,4 @@
-// The words of a training step on the command line, the same for `plan` and `train`.
+// The options of a training step on the command line, the same for `plan` and `train`.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace headroom::cli {
 
-struct StepWords {
+struct StepArguments {
   std::string model{};
   std::optional<std::int64_t> batch{};
   std::optional<std::int64_t> depth{};
@@ -32,22 +32,22 @@ struct StepWords {
   std::vector<std::string> cards{};
 };
 
-void add_step_options(CLI::App& app, StepWords& words);
+void add_step_options(CLI::App& app, StepArguments& typed);
 
 // What was asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
-[[nodiscard]] train::StepConfig step_config(const StepWords& words);
-[[nodiscard]] bool is_auto_checkpoint(const StepWords& words);
+[[nodiscard]] train::StepConfig step_config(const StepArguments& typed);
+[[nodiscard]] bool is_auto_checkpoint(const StepArguments& typed);
 // The limit, and the settings that `--policy` names.
-[[nodiscard]] train::PlanOptions plan_options(const StepWords& words);
+[[nodiscard]] train::PlanOptions plan_options(const StepArguments& typed);
 
 // The cards that were named, with their sizes. Throws UsageError.
-[[nodiscard]] std::vector<TypedCard> named_cards(const StepWords& words);
+[[nodiscard]] std::vector<TypedCard> named_cards(const StepArguments& typed);
 
 // `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.
 [[nodiscard]] std::string as_typed(const train::StepConfig& config);
 // What was typed and a config does not hold, for the command that is worth typing next:
 // ` --lr 0.1 --limit 24GiB --policy pytorch`.
-[[nodiscard]] std::string other_options(const StepWords& words);
+[[nodiscard]] std::string other_options(const StepArguments& typed);
 // "batch 8 in 2 micro-batches, adamw, f32, no checkpointing".
 [[nodiscard]] std::string in_words(const train::StepConfig& config);
 

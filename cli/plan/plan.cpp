@@ -16,26 +16,26 @@
 namespace headroom::cli {
 namespace {
 
-struct PlanWords {
-  StepWords step{};
+struct PlanArguments {
+  StepArguments step{};
   bool fits = false;
   std::string output{};
   bool force = false;
 };
 
 // The card that the limit is the size of.
-std::string limiting_card(const PlanWords& typed, const train::PlanOptions& options) {
+std::string limiting_card(const PlanArguments& typed, const train::PlanOptions& options) {
   for (const TypedCard& card : named_cards(typed.step)) {
     if (card.size_bytes == options.limit_bytes && replay::find_card(card.name)) return card.name;
   }
   return {};
 }
 
-void write_page(const PlanWords& typed,
+void write_page(const PlanArguments& typed,
                 const train::Plan& plan,
                 const train::PlanOptions& options,
                 const Context& context) {
-  StepWords other = typed.step;  // the page has a control for the limit
+  StepArguments other = typed.step;  // the page has a control for the limit
   other.limit.clear();
   other.cards.clear();
   const std::string page = plan_page(
@@ -47,7 +47,7 @@ void write_page(const PlanWords& typed,
 }
 
 // The largest batch for each card, or whether this one fits it.
-std::vector<CardPlan> plan_cards(const PlanWords& typed,
+std::vector<CardPlan> plan_cards(const PlanArguments& typed,
                                  const train::StepConfig& config,
                                  train::PlanOptions options) {
   std::vector<CardPlan> out;
@@ -65,7 +65,7 @@ std::vector<CardPlan> plan_cards(const PlanWords& typed,
   return out;
 }
 
-ExitCode run_plan(const PlanWords& typed, const Context& context) {
+ExitCode run_plan(const PlanArguments& typed, const Context& context) {
   if (!typed.output.empty()) check_output_file(typed.output, typed.force);
   train::StepConfig config = step_config(typed.step);
   const train::PlanOptions options = plan_options(typed.step);
@@ -102,7 +102,7 @@ ExitCode run_plan(const PlanWords& typed, const Context& context) {
 }
 
 RunFunction add_plan(CLI::App& app) {
-  auto typed = std::make_shared<PlanWords>();
+  auto typed = std::make_shared<PlanArguments>();
   add_step_options(app, typed->step);
   app.add_flag("--fit", typed->fits, "find the largest batch that fits --limit or --card")
       ->group("Options");

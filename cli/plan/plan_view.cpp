@@ -201,7 +201,7 @@ std::string draw_plan(const PlanReport& report, const Context& context) {
          draw_categories(plan.categories, out) + "\n" + curve(plan, out) + "\n" +
          layers(plan, out) + "\n" + formulas(plan, out) + cards(report, out) + verdict(plan, out) +
          fmt::format("\nPlanned in {}.\n", report::format_duration_ns(plan.seconds * 1e9)) +
-         context.words() + next_command(report, context);
+         context.glossary() + next_command(report, context);
 }
 
 }  // namespace headroom::cli

@@ -33,12 +33,12 @@ constexpr std::size_t kTimelineSamples = 240;
 
 // The setting that tune() finds, where it is worth having.
 std::optional<std::string> best_setting(const Program& program,
-                                        const ReplayQuestion& question,
+                                        const ReplayRequest& request,
                                         const Context& context) {
   const replay::TuneOptions options{
-      .limit_bytes = question.limit_bytes,
-      .card_bytes = question.card_bytes,
-      .version = question.version,
+      .limit_bytes = request.limit_bytes,
+      .card_bytes = request.card_bytes,
+      .version = request.version,
       .progress = [&](const replay::TuneProgress& now) {
         context.progress(fmt::format("looking for the best setting: {} tried", now.tried));
       }};
@@ -50,10 +50,10 @@ std::optional<std::string> best_setting(const Program& program,
 
 // As recorded, the best setting there is, our own allocator, and what people compare first.
 std::vector<Policy> usual_policies(const Program& program,
-                                   const ReplayQuestion& question,
+                                   const ReplayRequest& request,
                                    const Context& context) {
   std::vector<Policy> all{Policy{}};
-  const std::optional<std::string> best = best_setting(program, question, context);
+  const std::optional<std::string> best = best_setting(program, request, context);
   if (best) all.push_back(replay::policy_of_conf(*best));
   all.push_back({.kind = PolicyKind::kPaged, .name = "paged"});
   const memory::AllocatorConfig factory{};
@@ -69,7 +69,7 @@ std::vector<Policy> usual_policies(const Program& program,
 
 DeviceReplay replay_device(const trace::Trace& trace,
                            const trace::DeviceTrace& device,
-                           const ReplayQuestion& question,
+                           const ReplayRequest& request,
                            DecisionLog* log,
                            const Context& context) {
   DeviceReplay out{
@@ -78,21 +78,20 @@ DeviceReplay replay_device(const trace::Trace& trace,
   out.program = replay::compile_with_empty_caches(
       trace,
       device,
-      {.version = question.version,
-       .card_bytes = question.card_bytes,
-       .limit_bytes = question.verifies ? question.limit_bytes : std::nullopt});
-  const std::vector<Policy> policies = question.policies.empty()
-                                           ? usual_policies(out.program, question, context)
-                                           : question.policies;
+      {.version = request.version,
+       .card_bytes = request.card_bytes,
+       .limit_bytes = request.verifies ? request.limit_bytes : std::nullopt});
+  const std::vector<Policy> policies =
+      request.policies.empty() ? usual_policies(out.program, request, context) : request.policies;
   for (const Policy& policy : policies) {
     context.progress(fmt::format("{}: {}", out.name, policy.name));
     out.results.push_back(replay::run_policy(out.program,
                                              policy,
-                                             {.version = question.version,
-                                              .card_bytes = question.card_bytes,
-                                              .limit_bytes = question.limit_bytes,
-                                              .verifies = question.verifies,
-                                              .finds_smallest_limit = question.finds_smallest_limit,
+                                             {.version = request.version,
+                                              .card_bytes = request.card_bytes,
+                                              .limit_bytes = request.limit_bytes,
+                                              .verifies = request.verifies,
+                                              .finds_smallest_limit = request.finds_smallest_limit,
                                               .checks_bound = true,
                                               .timeline_samples = kTimelineSamples,
                                               .sink = log}));
@@ -101,12 +100,12 @@ DeviceReplay replay_device(const trace::Trace& trace,
   return out;
 }
 
-void check(const ReplayQuestion& question, std::size_t devices) {
-  if (!question.decisions_path.empty()) {
-    if (question.policies.size() != 1) {
+void check(const ReplayRequest& request, std::size_t devices) {
+  if (!request.decisions_path.empty()) {
+    if (request.policies.size() != 1) {
       throw UsageError("-o writes the decisions of one policy; name it with --policy, once");
     }
-    if (question.policies[0].kind == PolicyKind::kAsyncPool) {
+    if (request.policies[0].kind == PolicyKind::kAsyncPool) {
       throw UsageError(
           "-o: cudaMallocAsync is modelled and has no decisions; name paged or a pytorch policy");
     }
@@ -115,9 +114,9 @@ void check(const ReplayQuestion& question, std::size_t devices) {
                        std::to_string(devices));
     }
   }
-  if (!question.verifies || question.policies.empty()) return;
+  if (!request.verifies || request.policies.empty()) return;
   const bool compares = std::ranges::any_of(
-      question.policies, [](const Policy& p) { return p.kind == PolicyKind::kAsRecorded; });
+      request.policies, [](const Policy& p) { return p.kind == PolicyKind::kAsRecorded; });
   if (!compares) {
     throw UsageError("--verify compares with the recorded decisions; add --policy pytorch");
   }
@@ -132,28 +131,28 @@ bool is_bad_news(const replay::PolicyResult& result) {
 }  // namespace
 
 ReplayReport replay_all(const trace::Trace& trace,
-                        const ReplayQuestion& question,
+                        const ReplayRequest& request,
                         const Context& context) {
   const auto devices = replay::replayable(trace);
   if (devices.empty()) {
-    throw Error(question.path +
+    throw Error(request.path +
                 ": it has no events to replay; record them with "
                 "torch.cuda.memory._record_memory_history() before the run");
   }
-  check(question, devices.size());
-  if (question.verifies && trace::is_of_paged(trace)) {
+  check(request, devices.size());
+  if (request.verifies && trace::is_of_paged(trace)) {
     throw UsageError(
         "--verify needs a recording of PyTorch, and this one was made by the paged allocator; "
         "leave "
         "--verify out to replay it");
   }
-  ReplayReport report{.path = question.path, .question = question};
+  ReplayReport report{.path = request.path, .request = request};
   DecisionLog log;
-  DecisionLog* const used = question.decisions_path.empty() ? nullptr : &log;
+  DecisionLog* const used = request.decisions_path.empty() ? nullptr : &log;
   for (const trace::DeviceTrace* device : devices) {
-    report.devices.push_back(replay_device(trace, *device, question, used, context));
+    report.devices.push_back(replay_device(trace, *device, request, used, context));
   }
-  if (used != nullptr) log.write(question.decisions_path, question.force);
+  if (used != nullptr) log.write(request.decisions_path, request.force);
   return report;
 }
 
@@ -166,7 +165,7 @@ ExitCode verdict(const ReplayReport& report) {
 
 namespace {
 
-struct ReplayWords {
+struct ReplayArguments {
   std::string path;
   std::vector<std::string> policies;
   std::string version;
@@ -178,29 +177,29 @@ struct ReplayWords {
   bool force = false;
 };
 
-ReplayQuestion read(const ReplayWords& words) {
-  ReplayQuestion question{.path = words.path,
-                          .limit_bytes = typed_limit(words.limit),
-                          .verifies = words.verifies,
-                          .finds_smallest_limit = words.finds_smallest_limit,
-                          .decisions_path = words.decisions_path,
-                          .force = words.force};
-  for (const std::string& text : words.policies) {
+ReplayRequest read(const ReplayArguments& typed) {
+  ReplayRequest request{.path = typed.path,
+                        .limit_bytes = typed_limit(typed.limit),
+                        .verifies = typed.verifies,
+                        .finds_smallest_limit = typed.finds_smallest_limit,
+                        .decisions_path = typed.decisions_path,
+                        .force = typed.force};
+  for (const std::string& text : typed.policies) {
     auto policy = replay::parse_policy(text);
     if (!policy) throw UsageError("--policy: " + policy.error());
-    question.policies.push_back(*std::move(policy));
+    request.policies.push_back(*std::move(policy));
   }
-  question.version = typed_pytorch(words.version);
-  if (const auto card = typed_card(words.card)) question.card_bytes = card->size_bytes;
-  return question;
+  request.version = typed_pytorch(typed.version);
+  if (const auto card = typed_card(typed.card)) request.card_bytes = card->size_bytes;
+  return request;
 }
 
-ExitCode run(const ReplayWords& words, const Context& context) {
-  const ReplayQuestion question = read(words);
-  if (!question.decisions_path.empty()) check_output_file(question.decisions_path, question.force);
-  const trace::TraceFile file = read_input(question.path, context);
+ExitCode run(const ReplayArguments& typed, const Context& context) {
+  const ReplayRequest request = read(typed);
+  if (!request.decisions_path.empty()) check_output_file(request.decisions_path, request.force);
+  const trace::TraceFile file = read_input(request.path, context);
   try {
-    const ReplayReport report = replay_all(file.trace, question, context);
+    const ReplayReport report = replay_all(file.trace, request, context);
     context.print(context.is_json ? replay_json(report) : draw(report, context));
     return verdict(report);
   } catch (const InvalidArgument& error) {
@@ -209,14 +208,14 @@ ExitCode run(const ReplayWords& words, const Context& context) {
 }
 
 RunFunction add_replay(CLI::App& app) {
-  auto words = std::make_shared<ReplayWords>();
-  app.add_option("RECORDING", words->path, "a PyTorch snapshot or a .hrt file, plain or .zst")
+  auto typed = std::make_shared<ReplayArguments>();
+  app.add_option("RECORDING", typed->path, "a PyTorch snapshot or a .hrt file, plain or .zst")
       ->type_name("RECORDING")
       ->required()
       ->group("Options");
   app.add_option(
          "--policy",
-         words->policies,
+         typed->policies,
          "the allocator: pytorch (as recorded), pytorch:default, pytorch:CONF with CONF as in "
          "PYTORCH_ALLOC_CONF, paged (headroom's own) or cudaMallocAsync (modelled); may be "
          "repeated (default: the usual ones)")
@@ -224,27 +223,27 @@ RunFunction add_replay(CLI::App& app) {
       ->allow_extra_args(false)
       ->group("Options");
   add_limit_option(app,
-                   words->limit,
+                   typed->limit,
                    "the most that the allocator may reserve, such as 12GiB (default: as recorded)");
-  add_card_option(app, words->card);
+  add_card_option(app, typed->card);
   add_pytorch_option(app,
-                     words->version,
+                     typed->version,
                      "follow the rules of this PyTorch release, such as 2.11 (default: inferred)");
   app.add_flag("--verify",
-               words->verifies,
+               typed->verifies,
                "compare every address with the recorded one; needs --policy pytorch")
       ->group("Options");
   app.add_flag("--smallest-limit",
-               words->finds_smallest_limit,
+               typed->finds_smallest_limit,
                "find the smallest limit without an out-of-memory error")
       ->group("Options");
   app.add_option("-o,--output",
-                 words->decisions_path,
+                 typed->decisions_path,
                  "write every decision of the allocator as CSV; needs one --policy")
       ->type_name("FILE")
       ->group("Options");
-  app.add_flag("-f,--force", words->force, "overwrite FILE if it exists")->group("Options");
-  return [words](const Context& context) { return run(*words, context); };
+  app.add_flag("-f,--force", typed->force, "overwrite FILE if it exists")->group("Options");
+  return [typed](const Context& context) { return run(*typed, context); };
 }
 
 }  // namespace

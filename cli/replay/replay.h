@@ -14,7 +14,7 @@
 
 namespace headroom::cli {
 
-struct ReplayQuestion {
+struct ReplayRequest {
   std::string path{};
   std::vector<replay::Policy> policies{};  // none: a comparison of our choosing
   std::optional<memory::PyTorchVersion> version{};
@@ -38,13 +38,13 @@ struct DeviceReplay {
 struct ReplayReport {
   std::string path{};
   std::vector<DeviceReplay> devices{};
-  ReplayQuestion question{};
+  ReplayRequest request{};
 };
 
-// The trace must outlive the report. Throws UsageError for what the question has wrong, Error where
-// the recording has no history.
+// The trace must outlive the report. Throws UsageError for options that contradict each other or
+// the recording, Error where the recording has no history.
 [[nodiscard]] ReplayReport replay_all(const trace::Trace& trace,
-                                      const ReplayQuestion& question,
+                                      const ReplayRequest& request,
                                       const Context& context);
 
 // Nothing failed, no bound was exceeded, and where it was compared, nothing differs. A failure that

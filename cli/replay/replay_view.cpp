@@ -346,7 +346,7 @@ std::string next_text(const ReplayReport& report, const Context& context) {
   const std::string path = shell_word(report.path);
   const bool can_verify = std::ranges::none_of(
       report.devices, [](const DeviceReplay& device) { return device.program.is_of_paged; });
-  if (!report.question.verifies && can_verify) {
+  if (!report.request.verifies && can_verify) {
     return context.next("replay " + path + " --verify --policy pytorch",
                         "is every address the same as in PyTorch?");
   }
@@ -363,7 +363,7 @@ std::string draw(const ReplayReport& report, const Context& context) {
     out += device_text(device, context.out);
     is_first = false;
   }
-  return out + "\n" + context.words() + next_text(report, context);
+  return out + "\n" + context.glossary() + next_text(report, context);
 }
 
 }  // namespace headroom::cli

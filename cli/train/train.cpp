@@ -27,8 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct TrainWords {
-  StepWords step{};
+struct TrainArguments {
+  StepArguments step{};
   std::string device = "cpu";
   std::int64_t steps = 20;
   bool retries = false;
@@ -71,7 +71,7 @@ std::string live_line(const train::StepRunner& runner,
 }
 
 void run_steps(train::StepRunner& runner,
-               const TrainWords& typed,
+               const TrainArguments& typed,
                const train::PlanOptions& options,
                TrainReport& report,
                const Context& context) {
@@ -100,7 +100,7 @@ void check_record_name(const std::string& path) {
                   base.ends_with('/') ? base + "run" : without_endings(base)));
 }
 
-std::unique_ptr<trace::History> start_recording(const TrainWords& typed,
+std::unique_ptr<trace::History> start_recording(const TrainArguments& typed,
                                                 memory::Allocator& allocator) {
   if (typed.record.empty()) return nullptr;
   check_output_file(typed.record, typed.force);
@@ -125,7 +125,7 @@ void read_peaks(const memory::Allocator& allocator,
 
 // Fills in the report; when memory runs out that is in it.
 void train_on(memory::Allocator& allocator,
-              const TrainWords& typed,
+              const TrainArguments& typed,
               const train::PlanOptions& options,
               const train::Plan& planned,
               TrainReport& report,
@@ -154,7 +154,7 @@ void train_on(memory::Allocator& allocator,
   }
 }
 
-ExitCode run_train(const TrainWords& typed, const Context& context) {
+ExitCode run_train(const TrainArguments& typed, const Context& context) {
   train::StepConfig config = step_config(typed.step);
   train::PlanOptions options = plan_options(typed.step);
   if (typed.steps < 1) {
@@ -187,7 +187,7 @@ ExitCode run_train(const TrainWords& typed, const Context& context) {
 
 RunFunction add_train(CLI::App& app) {
   constexpr const char* kGroup = "Options";
-  auto typed = std::make_shared<TrainWords>();
+  auto typed = std::make_shared<TrainArguments>();
   add_step_options(app, typed->step);
   app.add_option("--device", typed->device, "cpu (default), or meta, which computes nothing")
       ->type_name("DEVICE")

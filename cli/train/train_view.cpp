@@ -126,7 +126,7 @@ std::string draw_train(const TrainReport& report, const Context& context) {
   }
   text += "\n" + peaks(report, out) + "\n" + draw_categories(report.categories, out);
   if (report.account) text += account(*report.account, out);
-  return text + "\n" + context.words() + last_line(report, context);
+  return text + "\n" + context.glossary() + last_line(report, context);
 }
 
 }  // namespace headroom::cli

@@ -24,7 +24,7 @@ namespace {
 
 using replay::Program;
 
-struct TuneWords {
+struct TuneArguments {
   std::vector<std::string> paths{};
   std::string limit{};
   std::string card{};
@@ -43,15 +43,15 @@ void check_key(const std::string& key) {
       "--without: '{}' is not a key that tune changes; those are {}", key, fmt::join(keys, ", ")));
 }
 
-TuneQuestion question_of(const TuneWords& typed) {
-  TuneQuestion question{.paths = typed.paths};
-  replay::TuneOptions& options = question.options;
+TuneRequest request_of(const TuneArguments& typed) {
+  TuneRequest request{.paths = typed.paths};
+  replay::TuneOptions& options = request.options;
   options.limit_bytes = typed_limit(typed.limit);
   if (const auto card = typed_card(typed.card)) options.card_bytes = card->size_bytes;
   options.version = typed_pytorch(typed.version);
   for (const std::string& key : typed.without) check_key(key);
   options.without = typed.without;
-  return question;
+  return request;
 }
 
 std::string progress_line(const replay::TuneProgress& progress) {
@@ -76,20 +76,20 @@ MadeBy maker_of(const trace::Trace& trace) {
   return trace.origin == trace::Origin::kHeadroom ? MadeBy::kNative : MadeBy::kPyTorch;
 }
 
-ExitCode run(const TuneWords& typed, const Context& context) {
-  const TuneQuestion question = question_of(typed);
+ExitCode run(const TuneArguments& typed, const Context& context) {
+  const TuneRequest request = request_of(typed);
   std::vector<trace::Trace> traces;
-  for (const std::string& path : question.paths) {
+  for (const std::string& path : request.paths) {
     traces.push_back(read_input(path, context).trace);
   }
-  const TuneReport report = search_settings(traces, question, context);
+  const TuneReport report = search_settings(traces, request, context);
   context.print(context.is_json ? tune_json(report) : draw_tune(report, context));
   return report.result.best.fits ? ExitCode::kDone : ExitCode::kBadNews;
 }
 
 RunFunction add_tune(CLI::App& app) {
   constexpr const char* kGroup = "Options";
-  auto typed = std::make_shared<TuneWords>();
+  auto typed = std::make_shared<TuneArguments>();
   app.add_option("RECORDING",
                  typed->paths,
                  "PyTorch snapshots or .hrt files, plain or .zst; of several, the setting that is "
@@ -117,20 +117,20 @@ RunFunction add_tune(CLI::App& app) {
 }  // namespace
 
 TuneReport search_settings(std::span<const trace::Trace> traces,
-                           const TuneQuestion& question,
+                           const TuneRequest& request,
                            const Context& context) {
-  TuneReport report{.question = question, .is_version_known = true};
+  TuneReport report{.request = request, .is_version_known = true};
   std::vector<std::unique_ptr<const Program>> programs;
   std::vector<const Program*> pointers;
   for (std::size_t i = 0; i < traces.size(); ++i) {
     const auto devices = replay::replayable(traces[i]);
     for (const trace::DeviceTrace* device : devices) {
       programs.push_back(std::make_unique<const Program>(replay::compile_with_empty_caches(
-          traces[i], *device, {.card_bytes = question.options.card_bytes})));
+          traces[i], *device, {.card_bytes = request.options.card_bytes})));
       const Program& program = *programs.back();
       pointers.push_back(&program);
       report.histories.push_back(
-          {.name = history_name(question.paths[i], traces[i], *device, devices.size() == 1),
+          {.name = history_name(request.paths[i], traces[i], *device, devices.size() == 1),
            .allocs = program.allocs,
            .peak_live = program.peak_live,
            .failures = program.failures,
@@ -145,9 +145,9 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
   if (pointers.empty()) {
     throw Error(fmt::format(
         "{}: it has no events to replay; was torch.cuda.memory._record_memory_history() called?",
-        fmt::join(question.paths, ", ")));
+        fmt::join(request.paths, ", ")));
   }
-  replay::TuneOptions options = question.options;
+  replay::TuneOptions options = request.options;
   if (options.version) {
     report.version = *options.version;
     report.is_version_known = true;

@@ -15,7 +15,7 @@
 
 namespace headroom::cli {
 
-struct TuneQuestion {
+struct TuneRequest {
   std::vector<std::string> paths{};
   replay::TuneOptions options{};
 };
@@ -39,7 +39,7 @@ struct TunedHistory {
 };
 
 struct TuneReport {
-  TuneQuestion question{};
+  TuneRequest request{};
   std::vector<TunedHistory> histories{};
   memory::PyTorchVersion version{};
   bool is_version_known = false;
@@ -54,7 +54,7 @@ struct TuneReport {
 
 // Throws Error where no recording has a history to replay.
 [[nodiscard]] TuneReport search_settings(std::span<const trace::Trace> traces,
-                                         const TuneQuestion& question,
+                                         const TuneRequest& request,
                                          const Context& context);
 
 [[nodiscard]] std::string draw_tune(const TuneReport& report, const Context& context);

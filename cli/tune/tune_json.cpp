@@ -49,11 +49,11 @@ Json history_json(const TunedHistory& one) {
 
 std::string tune_json(const TuneReport& report) {
   const replay::TuneResult& result = report.result;
-  const replay::TuneOptions& options = report.question.options;
+  const replay::TuneOptions& options = report.request.options;
   Json json;
   json["schema"] = 1;
   json["command"] = "tune";
-  json["files"] = report.question.paths;
+  json["files"] = report.request.paths;
   json["histories"] = Json::array();
   for (const TunedHistory& one : report.histories) json["histories"].push_back(history_json(one));
   json["pytorch"] = fmt::format("{}.{}", report.version.major, report.version.minor);

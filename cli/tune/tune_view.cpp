@@ -70,12 +70,12 @@ std::string heading(const TuneReport& report, const Terminal& terminal) {
     out += report::styled(report::shorten(name, terminal.width, terminal), Tone::kStrong, terminal);
     out += fits ? "  " + facts + "\n" : "\n" + report::wrapped(facts, kIndent, terminal.width);
   }
-  const replay::TuneOptions& options = report.question.options;
+  const replay::TuneOptions& options = report.request.options;
   std::string how = fmt::format(
       "Tried {} settings by replay, with the rules of {}{}",
       format_count(report.result.tried),
       release_name(report.version),
-      report.question.options.version ? "" : " (inferred from the recording; --pytorch sets it)");
+      report.request.options.version ? "" : " (inferred from the recording; --pytorch sets it)");
   if (options.limit_bytes) {
     how += fmt::format(", within a limit of {}", format_bytes(*options.limit_bytes));
   } else if (report.result.has_limit) {
@@ -235,7 +235,7 @@ std::string advice(const TuneReport& report, const Terminal& terminal) {
   } else if (best.peak_reserved > result.current.peak_reserved) {
     // The recorded settings use a key that is to be left alone.
     effect = fmt::format("Without {}, the best setting reserves {} at the peak, {} more than now.",
-                         fmt::join(report.question.options.without, ", "),
+                         fmt::join(report.request.options.without, ", "),
                          format_bytes(best.peak_reserved),
                          format_bytes(best.peak_reserved - result.current.peak_reserved));
   } else {
@@ -271,7 +271,7 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   const replay::TuneResult& result = report.result;
   const Candidate& best = result.best;
   std::string out;
-  const bool is_told = report.question.options.version.has_value();
+  const bool is_told = report.request.options.version.has_value();
   if (best.config.large_segment_bytes != memory::kLargeSegmentBytes && !is_told) {
     out += note(
         "large_segment_size_mb needs PyTorch 2.11 or later; for an older release add --pytorch "
@@ -312,14 +312,14 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
 }
 
 std::string next_text(const TuneReport& report, const Context& context) {
-  const std::string file = shell_word(report.question.paths.front());
+  const std::string file = shell_word(report.request.paths.front());
   const Candidate& best = report.result.best;
   if (!best.fits) {
     return context.next("doctor " + file, "who holds the memory");
   }
   if (best.fits && best.config.expandable_segments && report.result.best_without_expandable) {
     std::string limit;
-    if (const auto& bytes = report.question.options.limit_bytes) {
+    if (const auto& bytes = report.request.options.limit_bytes) {
       const std::string text = format_bytes(*bytes);
       limit = " --limit " + (parse_bytes(text).value() == *bytes ? text : std::to_string(*bytes));
     }
@@ -336,7 +336,7 @@ std::string draw_tune(const TuneReport& report, const Context& context) {
   std::string out = heading(report, terminal) + bars(report, terminal) + "\n";
   out += report.result.best.fits ? advice(report, terminal) : no_fit(report, terminal);
   out += notes(report, terminal);
-  return out + "\n" + context.words() + next_text(report, context);
+  return out + "\n" + context.glossary() + next_text(report, context);
 }
 
 }  // namespace headroom::cli

@@ -1,7 +1,7 @@
 // The verdict on each device of a recording.
 //
 //   for (const DeviceDiagnosis& device : examine_recording(file->trace, "run.pickle", {})) {
-//     print(device.device, report::summary_words(device.diagnosis));
+//     print(device.device, report::summary_text(device.diagnosis));
 //   }
 #pragma once
 

@@ -27,7 +27,7 @@ std::string step_word(const analysis::Growth& growth) {
   return growth.source == analysis::IterationSource::kNone ? "sixteenth of the recording" : "step";
 }
 
-std::string steps_words(const analysis::Growth& growth) {
+std::string steps_text(const analysis::Growth& growth) {
   const bool has_steps = growth.source != analysis::IterationSource::kNone;
   if (growth.growing == 1) return "the last " + step_word(growth);
   return fmt::format(
@@ -87,7 +87,7 @@ std::string failure_summary(const Diagnosis& diagnosis) {
                    bursts);
 }
 
-std::string bounds_words(const diagnose::Bounds& bounds) {
+std::string bounds_text(const diagnose::Bounds& bounds) {
   std::string out;
   if (bounds.limit_bytes) out = "under a limit of " + format_bytes(*bounds.limit_bytes);
   if (!bounds.card_bytes) return out;
@@ -97,7 +97,7 @@ std::string bounds_words(const diagnose::Bounds& bounds) {
 // The context and the kernels of a process, on an H200; no allocator sees them.
 constexpr std::uint64_t kContextBytes = 552'000'000;
 
-std::string context_words(const diagnose::WhatIf& answer) {
+std::string context_text(const diagnose::WhatIf& answer) {
   const std::uint64_t left = saturating_subtract(*answer.bounds.card_bytes, answer.peak_reserved);
   if (left >= kContextBytes)
     return fmt::format(", which leaves {} for CUDA itself", format_bytes(left));
@@ -106,17 +106,17 @@ std::string context_words(const diagnose::WhatIf& answer) {
                      format_bytes(kContextBytes));
 }
 
-std::string what_if_words(const Diagnosis& diagnosis) {
+std::string what_if_text(const Diagnosis& diagnosis) {
   if (!diagnosis.what_if) return "";
   const diagnose::WhatIf& answer = *diagnosis.what_if;
   if (!answer.fits) {
     // Of the recording itself the verdict says it already.
-    return answer.is_recorded ? "" : ". It does not fit " + bounds_words(answer.bounds);
+    return answer.is_recorded ? "" : ". It does not fit " + bounds_text(answer.bounds);
   }
   std::string out = fmt::format(". It fits {}: the same requests reserve {} there",
-                                bounds_words(answer.bounds),
+                                bounds_text(answer.bounds),
                                 format_bytes(answer.peak_reserved));
-  if (answer.bounds.card_bytes) out += context_words(answer);
+  if (answer.bounds.card_bytes) out += context_text(answer);
   if (diagnosis.failures.count > 0) out += "; the requests that failed in the recording succeed";
   return out;
 }
@@ -130,7 +130,7 @@ std::string leak_reason(const Diagnosis& diagnosis) {
                                 step_word(growth),
                                 growth.is_same_each_time ? "" : " on average",
                                 format_bytes(growth.total_bytes),
-                                steps_words(growth));
+                                steps_text(growth));
   if (growth.sum_site) {
     out += fmt::format("; {} keeps one small tensor from step to step, as a sum of losses does",
                        *growth.sum_site);
@@ -138,7 +138,7 @@ std::string leak_reason(const Diagnosis& diagnosis) {
   return out;
 }
 
-std::string limit_words(const Diagnosis& diagnosis, const diagnose::ProvedSetting& proof) {
+std::string limit_text(const Diagnosis& diagnosis, const diagnose::ProvedSetting& proof) {
   if (!proof.limit_bytes) return "";
   const bool is_low_end = diagnosis.moment == Moment::kFailure && diagnosis.limit &&
                           !diagnosis.limit->is_exact() &&
@@ -148,7 +148,7 @@ std::string limit_words(const Diagnosis& diagnosis, const diagnose::ProvedSettin
                      is_low_end ? ", the lowest that the limit can have been" : "");
 }
 
-std::string driver_words(const Diagnosis& diagnosis, const diagnose::ProvedSetting& proof) {
+std::string driver_text(const Diagnosis& diagnosis, const diagnose::ProvedSetting& proof) {
   return fmt::format("; its driver calls take {} in total, against {} under the present settings",
                      duration(proof.driver_us),
                      duration(diagnosis.proof->current.driver_us));
@@ -163,7 +163,7 @@ std::string proved_reason(const Diagnosis& diagnosis, const Finding& finding) {
                        percent(finding.bytes, current.peak_reserved));
   }
   if (diagnosis.moment != Moment::kPeak) {
-    out += ", and no request fails" + limit_words(diagnosis, *finding.proof);
+    out += ", and no request fails" + limit_text(diagnosis, *finding.proof);
   }
   if (!diagnosis.is_whole)
     out += "; both replays start with the blocks that were live when the recording begins";
@@ -171,7 +171,7 @@ std::string proved_reason(const Diagnosis& diagnosis, const Finding& finding) {
   if (finding.besides == diagnose::Besides::kNeedsNoExpandable) {
     out += "; for a program that cannot use expandable segments";
   }
-  if (finding.advice == Advice::kPagedAllocator) out += driver_words(diagnosis, *finding.proof);
+  if (finding.advice == Advice::kPagedAllocator) out += driver_text(diagnosis, *finding.proof);
   return out;
 }
 
@@ -202,16 +202,16 @@ std::string export_line(std::string_view conf) {
   return fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}{}{}", quote, conf, quote);
 }
 
-std::string summary_words(const Diagnosis& diagnosis) {
+std::string summary_text(const Diagnosis& diagnosis) {
   if (diagnosis.health == diagnose::Health::kLeak) {
-    return leak_summary(diagnosis) + what_if_words(diagnosis);
+    return leak_summary(diagnosis) + what_if_text(diagnosis);
   }
   const std::string verdict =
       diagnosis.moment == Moment::kPeak ? peak_summary(diagnosis) : failure_summary(diagnosis);
-  return verdict + what_if_words(diagnosis);
+  return verdict + what_if_text(diagnosis);
 }
 
-std::string remedy_words(const Diagnosis& diagnosis, const Finding& finding) {
+std::string remedy_text(const Diagnosis& diagnosis, const Finding& finding) {
   switch (finding.advice) {
     case Advice::kKeepNoGraph:
       return "do not keep tensors with their graph from step to step: sum losses as loss.item() "
@@ -240,7 +240,7 @@ std::string remedy_words(const Diagnosis& diagnosis, const Finding& finding) {
   return "";
 }
 
-std::string reason_words(const Diagnosis& diagnosis, const Finding& finding) {
+std::string reason_text(const Diagnosis& diagnosis, const Finding& finding) {
   switch (finding.advice) {
     case Advice::kKeepNoGraph:
       return leak_reason(diagnosis);

@@ -43,7 +43,7 @@ ProcessResult run_bench(std::vector<std::string> arguments,
 }
 
 // Hands out numbers; may take its time, or run out.
-class Pretended final : public Subject {
+class Pretended final : public Contender {
  public:
   explicit Pretended(std::chrono::microseconds pause = {}, std::uint64_t last = UINT64_MAX)
       : pause_(pause), last_(last) {}
@@ -71,9 +71,9 @@ class Pretended final : public Subject {
   std::atomic<std::uint64_t> next_{0};
 };
 
-Contenders field_of(std::unique_ptr<Subject> subject) {
+Contenders field_of(std::unique_ptr<Contender> subject) {
   Contenders contenders{.device = "pretended:0", .room_bytes = 4_TiB};
-  contenders.subjects.push_back(std::move(subject));
+  contenders.all.push_back(std::move(subject));
   return contenders;
 }
 
@@ -116,7 +116,7 @@ TEST(BenchAlloc, SeveralThreadsAreComparedWithOne) {
 }
 
 // Which threads came, in their order: the caller, or one that was made for the turn.
-class Witness final : public Subject {
+class Witness final : public Contender {
  public:
   explicit Witness(std::chrono::milliseconds pause_of_others = {}) : pause_(pause_of_others) {}
   [[nodiscard]] std::string name() const override { return "witness"; }
@@ -212,7 +212,7 @@ TEST(BenchAlloc, WhatFailsInAThreadIsTheAnswer) {
 }
 
 TEST(BenchAlloc, TheWorkingSetLeavesRoomOnASmallDevice) {
-  class Counting final : public Subject {
+  class Counting final : public Contender {
    public:
     [[nodiscard]] std::string name() const override { return "counting"; }
     std::uint64_t allocate(std::uint64_t) override {

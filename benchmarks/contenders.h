@@ -13,12 +13,12 @@
 namespace headroom::cli {
 
 // Any thread may call it. A call that fails throws Error.
-class Subject {
+class Contender {
  public:
-  Subject() = default;
-  Subject(const Subject&) = delete;
-  Subject& operator=(const Subject&) = delete;
-  virtual ~Subject() = default;
+  Contender() = default;
+  Contender(const Contender&) = delete;
+  Contender& operator=(const Contender&) = delete;
+  virtual ~Contender() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
   // Called once by each thread before it allocates: a CUDA device is current by thread.
@@ -33,11 +33,11 @@ class Subject {
 };
 
 struct Contenders {
-  std::string device;                                // "meta", "cuda:0"
-  std::uint64_t room_bytes = 0;                      // of the device that they share
-  std::unique_ptr<device::Device> own_device{};      // where nobody else keeps it
-  std::vector<std::unique_ptr<Subject>> subjects{};  // the last is the baseline
-  std::vector<std::string> notes{};                  // who is not there, and why
+  std::string device;                             // "meta", "cuda:0"
+  std::uint64_t room_bytes = 0;                   // of the device that they share
+  std::unique_ptr<device::Device> own_device{};   // where nobody else keeps it
+  std::vector<std::unique_ptr<Contender>> all{};  // the last is the baseline
+  std::vector<std::string> notes{};               // who is not there, and why
 };
 
 // The device of that name; a meta device, which nobody else keeps, is made and put into `own`.
@@ -49,7 +49,7 @@ struct Contenders {
 [[nodiscard]] Contenders find_contenders(std::string_view device);
 
 // The driver's own pool, which orders by stream and keeps all that is freed. Throws Error.
-[[nodiscard]] std::unique_ptr<Subject> open_driver_pool(int index);
+[[nodiscard]] std::unique_ptr<Contender> open_driver_pool(int index);
 
 // What else there is on a GPU: the driver's own pool, and PyTorch's allocator, the baseline.
 void add_cuda_contenders(Contenders& contenders, int index);

@@ -1,4 +1,4 @@
-#include "benchmarks/bench_subject.h"
+#include "benchmarks/contenders.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -21,7 +21,7 @@ namespace {
 using device::Device;
 using device::DeviceKind;
 
-class Malloc final : public Subject {
+class Malloc final : public Contender {
  public:
   [[nodiscard]] std::string name() const override { return "malloc (C library)"; }
   std::uint64_t allocate(std::uint64_t size_bytes) override {
@@ -31,15 +31,15 @@ class Malloc final : public Subject {
 };
 
 // Opened at run time and kept to itself: linked in, it would take the place of malloc.
-class Mimalloc final : public Subject {
+class Mimalloc final : public Contender {
  public:
   static std::unique_ptr<Mimalloc> open() {
     for (const char* name : {"libmimalloc.so.2", "libmimalloc.so"}) {
       if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-        auto subject = std::make_unique<Mimalloc>();
-        subject->malloc_ = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "mi_malloc"));
-        subject->free_ = reinterpret_cast<void (*)(void*)>(dlsym(library, "mi_free"));
-        if (subject->malloc_ != nullptr && subject->free_ != nullptr) return subject;
+        auto contender = std::make_unique<Mimalloc>();
+        contender->malloc_ = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "mi_malloc"));
+        contender->free_ = reinterpret_cast<void (*)(void*)>(dlsym(library, "mi_free"));
+        if (contender->malloc_ != nullptr && contender->free_ != nullptr) return contender;
       }
     }
     return nullptr;
@@ -57,7 +57,7 @@ class Mimalloc final : public Subject {
 
 // One of ours. Calls go to the allocator itself, as a program's do.
 template <class Allocator>
-class Ours : public Subject {
+class Ours : public Contender {
  public:
   template <class... Options>
   explicit Ours(Device& device, Options... options) : allocator_(device, options...) {}
@@ -98,7 +98,7 @@ class Paged final : public Ours<memory::PagedAllocator> {
 };
 
 // Every block a segment of the device: on a GPU, what cudaMalloc and cudaFree do.
-class Segments final : public Subject {
+class Segments final : public Contender {
  public:
   explicit Segments(Device& device) : device_(device) {}
   [[nodiscard]] std::string name() const override {
@@ -124,9 +124,9 @@ std::chrono::nanoseconds machine_clock() {
 }
 
 void add_host_contenders(Contenders& contenders) {
-  contenders.subjects.push_back(std::make_unique<Malloc>());
+  contenders.all.push_back(std::make_unique<Malloc>());
   if (auto mimalloc = Mimalloc::open()) {
-    contenders.subjects.push_back(std::move(mimalloc));
+    contenders.all.push_back(std::move(mimalloc));
   } else {
     contenders.notes.emplace_back("mimalloc is not installed; ratios are to malloc");
   }
@@ -152,15 +152,15 @@ Contenders find_contenders(std::string_view device) {
   const DeviceKind kind = found.id().kind;
   contenders.device = to_string(found.id());
   contenders.room_bytes = found.properties().total_bytes;
-  contenders.subjects.push_back(std::make_unique<Paged>(found));
-  contenders.subjects.push_back(std::make_unique<Caching>(found, false));
-  contenders.subjects.push_back(std::make_unique<Caching>(found, true));
+  contenders.all.push_back(std::make_unique<Paged>(found));
+  contenders.all.push_back(std::make_unique<Caching>(found, false));
+  contenders.all.push_back(std::make_unique<Caching>(found, true));
   if (kind != DeviceKind::kMeta) {
-    contenders.subjects.push_back(std::make_unique<Segments>(found));
+    contenders.all.push_back(std::make_unique<Segments>(found));
   }
   if (kind == DeviceKind::kCuda) {
     // Of the host's memory; there to say what several threads reach that have little to share.
-    contenders.subjects.push_back(std::make_unique<Malloc>());
+    contenders.all.push_back(std::make_unique<Malloc>());
     add_cuda_contenders(contenders, found.id().index);
   } else {
     add_host_contenders(contenders);
