@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -61,7 +62,7 @@ ExitCode show_messages(const diagnose::OomLog& log, const Context& context) {
   return ExitCode::kBadNews;
 }
 
-ExitCode run_message(const Context& context) {
+ExitCode run_pasted(const Context& context) {
   const auto log = diagnose::read_oom_log(read_log(stdin));
   if (!log) throw Error(fmt::format("standard input: {}", log.error()));
   return show_messages(*log, context);
@@ -87,15 +88,21 @@ std::optional<std::string> text_of(const std::string& path) {
   return read_log(file.get());
 }
 
-ExitCode run_traces(const std::vector<std::string>& paths,
-                    diagnose::DoctorOptions options,
-                    const Context& context) {
+ExitCode run_recordings(const std::vector<std::string>& paths,
+                        diagnose::DoctorOptions options,
+                        const Context& context) {
   options.replays.progress = [&](const std::string& line) { context.progress(line); };
   std::vector<DeviceDiagnosis> devices;
   for (const std::string& path : paths) {
     const trace::TraceFile file = read_input(path, context);
-    for (DeviceDiagnosis& device : examine(file, path, options))
-      devices.push_back(std::move(device));
+    std::vector<DeviceDiagnosis> found = examine_recording(file.trace, path, options);
+    if (found.empty()) {
+      throw Error(fmt::format(
+          "{}: it has no events; call torch.cuda.memory._record_memory_history() before the first "
+          "allocation, and record again",
+          path));
+    }
+    std::ranges::move(found, std::back_inserter(devices));
   }
   context.progress("");
   context.print(context.is_json ? doctor_json(devices) : draw_doctor(devices, context));
@@ -104,15 +111,14 @@ ExitCode run_traces(const std::vector<std::string>& paths,
   return is_good ? ExitCode::kDone : ExitCode::kBadNews;
 }
 
-// One file by name: a log with messages, or a recording. Text that is neither is told of `-`.
-ExitCode run_file(const std::string& path,
+// A log with messages. Any other text may still be a recording; where it is none, `-` is named.
+ExitCode run_text(const std::string& path,
+                  const std::string& text,
                   const diagnose::DoctorOptions& options,
                   const Context& context) {
-  const auto text = text_of(path);
-  if (!text) return run_traces({path}, options, context);
-  if (const auto log = diagnose::read_oom_log(*text)) return show_messages(*log, context);
+  if (const auto log = diagnose::read_oom_log(text)) return show_messages(*log, context);
   try {
-    return run_traces({path}, options, context);
+    return run_recordings({path}, options, context);
   } catch (const Error& error) {
     throw Error(
         fmt::format("{}; and the text has no out-of-memory message ('doctor -' reads a pasted one)",
@@ -122,14 +128,15 @@ ExitCode run_file(const std::string& path,
 
 ExitCode run(const DoctorArguments& typed, const Context& context) {
   const diagnose::DoctorOptions options = options_of(typed);
-  const bool has_message = std::ranges::find(typed.paths, "-") != typed.paths.end();
-  if (!has_message && typed.paths.size() == 1) {
-    return run_file(typed.paths.front(), options, context);
-  }
-  if (!has_message) return run_traces(typed.paths, options, context);
-  if (typed.paths.size() > 1)
+  const std::vector<std::string>& paths = typed.paths;
+  if (std::ranges::find(paths, "-") != paths.end()) {
+    if (paths.size() == 1) return run_pasted(context);
     throw UsageError("'-' reads a pasted message; give it no recordings as well");
-  return run_message(context);
+  }
+  if (paths.size() == 1) {
+    if (const auto text = text_of(paths[0])) return run_text(paths[0], *text, options, context);
+  }
+  return run_recordings(paths, options, context);
 }
 
 RunFunction add_doctor(CLI::App& app) {
@@ -168,19 +175,6 @@ RunFunction add_doctor(CLI::App& app) {
 }
 
 }  // namespace
-
-std::vector<DeviceDiagnosis> examine(const trace::TraceFile& file,
-                                     const std::string& path,
-                                     const diagnose::DoctorOptions& options) {
-  auto out = examine_recording(file.trace, path, options);
-  if (out.empty()) {
-    throw Error(fmt::format(
-        "{}: it has no events; call torch.cuda.memory._record_memory_history() before the first "
-        "allocation, and record again",
-        path));
-  }
-  return out;
-}
 
 Command doctor_command() {
   return {

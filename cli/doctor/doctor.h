@@ -1,9 +1,7 @@
-// `headroom doctor`, in steps that tests can take one by one: examine recordings or read a pasted
-// message, then draw what was found or write it as JSON.
+// `headroom doctor`: draws the diagnosis of recordings, or of a pasted message, or writes it as
+// JSON.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,18 +9,12 @@
 #include "headroom/diagnose/oom_message.h"
 #include "headroom/diagnose/recording.h"
 #include "headroom/memory/account.h"
-#include "headroom/trace/file.h"
 
 #include "cli/command.h"
 
 namespace headroom::cli {
 
 using diagnose::DeviceDiagnosis;
-
-// Throws Error where the recording has no history.
-[[nodiscard]] std::vector<DeviceDiagnosis> examine(const trace::TraceFile& file,
-                                                   const std::string& path,
-                                                   const diagnose::DoctorOptions& options);
 
 [[nodiscard]] std::string draw_doctor(const std::vector<DeviceDiagnosis>& devices,
                                       const Context& context);

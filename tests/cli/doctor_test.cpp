@@ -12,6 +12,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/report/text.h"
+#include "headroom/trace/file.h"
 
 #include "cli/demo/tour.h"
 #include "tests/support/golden.h"
@@ -39,14 +40,14 @@ constexpr const char* kMessage =
     "memory 17.10 GiB is allocated by PyTorch, and 4.04 GiB is reserved by PyTorch but "
     "unallocated.";
 
-std::vector<DeviceDiagnosis> devices_of(trace::Trace trace) {
-  return examine({.trace = std::move(trace)}, "runs/small.pickle.zst", {});
+std::vector<DeviceDiagnosis> devices_of(const trace::Trace& trace) {
+  return diagnose::examine_recording(trace, "runs/small.pickle.zst", {});
 }
 
 std::vector<DeviceDiagnosis> sample(const std::string& name) {
   const auto file = trace::read_trace(kSamples + name);
   EXPECT_TRUE(file);
-  return examine(*file, "samples/" + name, {});
+  return diagnose::examine_recording(file->trace, "samples/" + name, {});
 }
 
 trace::Trace recorded(const char* name) {
