@@ -156,15 +156,15 @@ std::string account_text(const DeviceReport& device,
 }
 
 // A process on a device of the group.
-struct Holder {
+struct DeviceProcess {
   std::string device;
   ProcessMemory process;
 };
 
 // By device, the largest first. Ourselves with nothing, which is how this command mostly finds
 // itself, is not worth a row.
-std::vector<Holder> holders_in(Alike group) {
-  std::vector<Holder> holders;
+std::vector<DeviceProcess> holders_in(Alike group) {
+  std::vector<DeviceProcess> holders;
   for (const DeviceReport& device : group) {
     std::vector<ProcessMemory> processes = device.processes.value_or(std::vector<ProcessMemory>{});
     std::ranges::stable_sort(processes, std::ranges::greater{}, &ProcessMemory::used_bytes);
@@ -176,7 +176,7 @@ std::vector<Holder> holders_in(Alike group) {
   return holders;
 }
 
-std::string process_table(const std::vector<Holder>& holders,
+std::string process_table(const std::vector<DeviceProcess>& holders,
                           bool has_device,
                           const Context& context) {
   constexpr std::size_t kMostRows = 8;
@@ -186,7 +186,7 @@ std::string process_table(const std::vector<Holder>& holders,
                        {"holds", Align::kRight}});
   const std::size_t rows =
       context.verbosity > 0 ? holders.size() : std::min(holders.size(), kMostRows);
-  for (const Holder& holder : std::span(holders).first(rows)) {
+  for (const DeviceProcess& holder : std::span(holders).first(rows)) {
     const ProcessMemory& process = holder.process;
     table.add_row({has_device ? holder.device : "",
                    process.pid == 0 ? "-" : std::to_string(process.pid),
@@ -194,7 +194,7 @@ std::string process_table(const std::vector<Holder>& holders,
                    format_bytes(process.used_bytes)});
   }
   std::uint64_t rest_bytes = 0;
-  for (const Holder& holder : std::span(holders).subspan(rows)) {
+  for (const DeviceProcess& holder : std::span(holders).subspan(rows)) {
     rest_bytes += holder.process.used_bytes;
   }
   if (rows < holders.size()) {
@@ -205,7 +205,7 @@ std::string process_table(const std::vector<Holder>& holders,
 }
 
 std::string processes_text(Alike group, const Context& context) {
-  const std::vector<Holder> holders = holders_in(group);
+  const std::vector<DeviceProcess> holders = holders_in(group);
   if (!holders.empty()) return process_table(holders, group.size() > 1, context);
   // Main memory is everybody's; that nobody holds this device's share of it is no news.
   if (group.front().properties.id.kind != DeviceKind::kCuda && context.verbosity == 0) return "";

@@ -137,7 +137,7 @@ std::vector<Holder> category_holders(const TraceIndex& index,
                                      CategorySums& sums) {
   const Categories categories(index, rules);
   for (const std::uint32_t id : blocks) {
-    const auto category = static_cast<std::size_t>(categories.of(id));
+    const auto category = static_cast<std::size_t>(categories.category_of(id));
     const auto certainty = static_cast<std::size_t>(categories.certainty_of(id));
     sums[category][certainty] += index.lifetimes()[id].requested_bytes;
   }

@@ -169,7 +169,7 @@ void add_sites(Account& account, const TraceIndex& index, const std::vector<std:
   std::unordered_map<analysis::SiteId, memory::SiteBytes> by_site;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
-    memory::SiteBytes& site = by_site[sites.of(block.stack)];
+    memory::SiteBytes& site = by_site[sites.site_of(block.stack)];
     site.size_bytes += block.requested_bytes;
     ++site.blocks;
   }
@@ -191,7 +191,8 @@ void add_live(Account& account,
   std::uint64_t allocated = 0;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
-    account.live_bytes[static_cast<std::size_t>(categories.of(id))] += block.requested_bytes;
+    account.live_bytes[static_cast<std::size_t>(categories.category_of(id))] +=
+        block.requested_bytes;
     account.rounding_bytes += subtract(block.block_bytes, block.requested_bytes);
     allocated += block.block_bytes;
   }
