@@ -87,56 +87,34 @@ double operations(const Sides& s) { return 2.0 * s.m * s.n * s.k; }
 // A product of a few microseconds is judged by what dispatch may cost, not by a ratio.
 double wanted_of(const Sides& s) { return operations(s) < 1e6 ? 0 : 0.95; }
 
-Duel matmul_duel(const Sides& s) {
-  const Tensor a = rand({s.m, s.k}, {.device = "cpu"});
-  const Tensor b = rand({s.k, s.n}, {.device = "cpu"});
-  const Tensor c = empty({s.m, s.n}, {.device = "cpu"});
-  return {.name = fmt::format("matmul {} x {} x {}", s.m, s.k, s.n),
-          .ours = [a, b] { (void)matmul(a, b); },
-          .plain =
-              [a = a.data<float>(), b = b.data<float>(), c, s] {
-                cblas_sgemm(CblasRowMajor,
-                            CblasNoTrans,
-                            CblasNoTrans,
-                            s.m,
-                            s.n,
-                            s.k,
-                            1,
-                            a,
-                            s.k,
-                            b,
-                            s.n,
-                            0,
-                            c.data<float>(),
-                            s.n);
-              },
-          .wanted = wanted_of(s),
-          .amount = operations(s)};
-}
+// BLAS has a function for each type.
+auto product_of_blas(float /*type*/) { return cblas_sgemm; }
+auto product_of_blas(double /*type*/) { return cblas_dgemm; }
 
-Duel matmul_double_duel(const Sides& s) {
-  const TensorOptions options{.dtype = kF64, .device = "cpu"};
+template <class T>
+Duel matmul_duel(const Sides& s, DType dtype, const char* name) {
+  const TensorOptions options{.dtype = dtype, .device = "cpu"};
   const Tensor a = rand({s.m, s.k}, options);
   const Tensor b = rand({s.k, s.n}, options);
   const Tensor c = empty({s.m, s.n}, options);
-  return {.name = fmt::format("matmul f64 {} x {} x {}", s.m, s.k, s.n),
+  return {.name = fmt::format("{} {} x {} x {}", name, s.m, s.k, s.n),
           .ours = [a, b] { (void)matmul(a, b); },
           .plain =
-              [a = a.data<double>(), b = b.data<double>(), c, s] {
-                cblas_dgemm(CblasRowMajor,
-                            CblasNoTrans,
-                            CblasNoTrans,
-                            s.m,
-                            s.n,
-                            s.k,
-                            1,
-                            a,
-                            s.k,
-                            b,
-                            s.n,
-                            0,
-                            c.data<double>(),
-                            s.n);
+              [a = a.data<T>(), b = b.data<T>(), c, s] {
+                product_of_blas(T{})(CblasRowMajor,
+                                     CblasNoTrans,
+                                     CblasNoTrans,
+                                     s.m,
+                                     s.n,
+                                     s.k,
+                                     1,
+                                     a,
+                                     s.k,
+                                     b,
+                                     s.n,
+                                     0,
+                                     c.data<T>(),
+                                     s.n);
               },
           .wanted = wanted_of(s),
           .amount = operations(s)};
@@ -206,10 +184,10 @@ Duel bmm_duel(int batch, const Sides& s) {
 std::vector<std::function<Duel()>> matrix_duels() {
   std::vector<std::function<Duel()>> out;
   for (const int side : {64, 128, 256, 512, 1024}) {
-    out.emplace_back([side] { return matmul_duel({side, side, side}); });
+    out.emplace_back([side] { return matmul_duel<float>({side, side, side}, kF32, "matmul"); });
   }
-  out.emplace_back([] { return matmul_duel({64, 1024, 4096}); });
-  out.emplace_back([] { return matmul_double_duel({512, 512, 512}); });
+  out.emplace_back([] { return matmul_duel<float>({64, 1024, 4096}, kF32, "matmul"); });
+  out.emplace_back([] { return matmul_duel<double>({512, 512, 512}, kF64, "matmul f64"); });
   out.emplace_back([] { return linear_duel({256, 1024, 1024}); });
   out.emplace_back([] { return bmm_duel(32, {128, 128, 64}); });
   return out;
