@@ -20,9 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "headroom/memory/api.h"
-
 #include "headroom/base/fork.h"
+#include "headroom/memory/api.h"
 
 #include "bindings/c/headroom.h"
 
