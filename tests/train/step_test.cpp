@@ -166,7 +166,7 @@ TEST(Step, UnwatchedItTakesTheSame) {
 
 TEST(Step, ALimitThatAPlanCallsEnoughIsEnough) {
   const StepConfig config{.model = {.name = "gpt2-tiny", .depth = 6, .width = 128, .seq = 64},
-                          .batch = 16};
+                          .batch = 12};
   const std::uint64_t need = plan(config).peak_reserved;
   std::uint64_t least = need;
   for (std::uint64_t limit = need - 1_MiB; limit > need / 2; limit -= 1_MiB) {
