@@ -167,7 +167,7 @@ TEST(Step, UnwatchedItTakesTheSame) {
 
 TEST(Step, ALimitThatAPlanCallsEnoughIsEnough) {
   const StepConfig config{.model = {.name = "gpt2-tiny", .depth = 6, .width = 128, .seq = 64},
-                          .batch = 16};
+                          .batch = 12};
   PlanOptions options{.profile = test_profile(), .has_formulas = false};
   const std::uint64_t need = plan(config, options).peak_reserved;
   std::uint64_t least = need;
