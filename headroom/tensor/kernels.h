@@ -93,7 +93,7 @@ struct Kernels {
   // entries above. Default: put together.
   Kernel<LayerNormArgs> residual_layer_norm{};
   // (optional) Answers at once; the stream has been waited for. Default: the kernels check for
-  // themselves.
+  // themselves, against IndexArgs::bound and the classes of a cross-entropy.
   void (*check_index)(IndexCheckArgs&, const Launch&) = nullptr;
 };
 

@@ -5,12 +5,13 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/checked.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 #include "tests/support/async_device.h"
 #include "tests/support/async_operands.h"
@@ -133,11 +134,59 @@ void check_operand(AsyncDevice& device, DeviceAddress address, const Extent& ext
       << "an operand that is not memory of the device";
 }
 
+// Makes all operands pointers of the processor; poisons those that are to be written.
+template <class Args, class Visit>
+void move_near(Args& args, Visit&& visit) {
+  visit(args, [](auto*& pointer, const Extent& extent) {
+    if (is_of_nothing(pointer)) return;
+    std::byte* const at = near_pointer(pointer);
+    poison_written(at, extent);
+    pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
+  });
+}
+
+// The rows of a table in device memory, as the device has them now.
+std::vector<tensor::MultiTensorEntry> near_rows(AsyncDevice& device,
+                                                const tensor::MultiTensorArgs& args) {
+  std::vector<tensor::MultiTensorEntry> rows(args.entries, args.entries + args.count);
+  for (tensor::MultiTensorEntry& row : rows) {
+    visit_operands(row, [&device](auto*& pointer, const Extent& extent) {
+      if (!is_of_nothing(pointer)) {
+        check_operand(device, reinterpret_cast<DeviceAddress>(pointer), extent);
+      }
+    });
+    move_near(row, [](auto& own, auto&& use) { visit_operands(own, use); });
+  }
+  return rows;
+}
+
+// Near operands. The host has not looked: the table is without check_index.
+bool has_good_indices(const tensor::IndexArgs& args, const Launch& where) {
+  tensor::IndexCheckArgs check{
+      .index = args.index, .shape = args.shape, .strides = args.index_strides, .bound = args.bound};
+  tensor::cpu::check_index(check, where);
+  EXPECT_FALSE(check.found) << "an index of " << check.bad << " for a size of " << args.bound;
+  return !check.found;
+}
+
 template <class Args, Kernel<Args> Kernels::*kFamily, std::uint64_t kNumber>
 class AsyncKernel {
  public:
   static std::uint64_t workspace_bytes(const Args& args, const Properties& device) {
     return parts(args, device).total();
+  }
+
+  // Less than the processor does, so that the op layer has to do some of it.
+  static bool accepts(const Args& args, const Properties& device) {
+    const auto rule = (tensor::cpu::kernels().*kFamily).accepts;
+    if (rule != nullptr && !rule(args, device)) return false;
+    if constexpr (std::is_same_v<Args, tensor::MatmulArgs>) {
+      return args.n % 2 == 0 || !(args.adds || tensor::has_epilogue(args));
+    }
+    if constexpr (std::is_same_v<Args, tensor::LayerNormArgs>) {
+      return args.width % 2 == 0 || !args.adds_x_grad;
+    }
+    return true;
   }
 
   static LaunchResult run(const Args& args, const Launch& where) {
@@ -146,6 +195,7 @@ class AsyncKernel {
     if (device.launches().next_fails()) {
       return failed("made to fail by a test");
     }
+    EXPECT_TRUE(accepts(args, device.properties())) << "more than the kernel accepts";
     const Parts room = parts(args, device.properties());
     if (const std::string wrong = wrong_with(where.workspace, room, device); !wrong.empty()) {
       ADD_FAILURE() << wrong;
@@ -191,14 +241,17 @@ class AsyncKernel {
 
   static void run_and_delete(void* data) noexcept {
     const std::unique_ptr<Task> task(static_cast<Task*>(data));
-    visit(task->args, [](auto*& pointer, const Extent& extent) {
-      if (is_of_nothing(pointer)) return;
-      std::byte* const at = near_pointer(pointer);
-      poison_written(at, extent);
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
-    });
+    move_near(task->args, [](Args& args, auto&& use) { visit(args, use); });
+    [[maybe_unused]] std::vector<tensor::MultiTensorEntry> rows;
+    if constexpr (std::is_same_v<Args, tensor::MultiTensorArgs>) {
+      rows = near_rows(dynamic_cast<AsyncDevice&>(task->where.device), task->args);
+      task->args.entries = rows.data();
+    }
     const Parts& room = task->room;
     Launch& where = task->where;
+    if constexpr (std::is_same_v<Args, tensor::IndexArgs>) {
+      if (!has_good_indices(task->args, where)) return;
+    }
     std::byte* const own = near_pointer(where.workspace.data);
     std::byte* const rest = own + room.own + room.processor;
     poison(own, room.total());
@@ -215,7 +268,7 @@ class AsyncKernel {
 template <class Args, Kernel<Args> Kernels::*kFamily, std::uint64_t kNumber>
 constexpr Kernel<Args> entry() {
   using Own = AsyncKernel<Args, kFamily, kNumber>;
-  return {.run = &Own::run, .workspace_bytes = &Own::workspace_bytes};
+  return {.run = &Own::run, .workspace_bytes = &Own::workspace_bytes, .accepts = &Own::accepts};
 }
 
 }  // namespace
@@ -241,7 +294,9 @@ const Kernels& async_kernels() {
       .batch_norm = entry<BatchNormArgs, &Kernels::batch_norm, 14>(),
       .dropout = entry<DropoutArgs, &Kernels::dropout, 15>(),
       .attention = entry<AttentionArgs, &Kernels::attention, 16>(),
-      .multi_tensor = entry<MultiTensorArgs, &Kernels::multi_tensor, 17>()};
+      .multi_tensor = entry<MultiTensorArgs, &Kernels::multi_tensor, 17>(),
+      .step_numbers = entry<StepNumberArgs, &Kernels::step_numbers, 18>(),
+      .residual_layer_norm = entry<LayerNormArgs, &Kernels::residual_layer_norm, 19>()};
   return kTable;
 }
 

@@ -108,6 +108,7 @@ void visit_operands(tensor::ElementArgs& a, F&& use) {
 
 template <class F>
 void visit_operands(tensor::GenerateArgs& a, F&& use) {
+  use(a.random.state, internal::read());
   use(a.out.data, internal::over(a.out, a.shape, Use::kWritten));
 }
 
@@ -123,10 +124,14 @@ void visit_operands(tensor::ReduceArgs& a, F&& use) {
 template <class F>
 void visit_operands(tensor::MatmulArgs& a, F&& use) {
   namespace in = internal;
+  const std::int64_t count = in::product(a.batch) * a.m * a.n;
   use(a.a.data, in::read());
   use(a.b.data, in::read());
   use(a.bias, in::read());
-  use(a.out, in::written(a.dtype, in::product(a.batch) * a.m * a.n));
+  use(a.out, in::elements(a.adds ? Use::kUpdated : Use::kWritten, a.dtype, count));
+  use(a.kept, a.is_backward ? in::read() : in::written(a.dtype, count));
+  use(a.row_sums, in::written(a.dtype, a.m));
+  use(a.column_sums, in::written(a.dtype, a.n));
 }
 
 template <class F>
@@ -200,11 +205,14 @@ void visit_operands(tensor::LayerNormArgs& a, F&& use) {
   use(a.x, in::read());
   use(a.weight, in::read());
   use(a.bias, in::read());
+  use(a.residual, in::read());
   use(a.grad, in::read());
   use(a.mean, a.is_backward ? in::read() : in::written(wide, a.rows));
   use(a.rstd, a.is_backward ? in::read() : in::written(wide, a.rows));
   use(a.y, in::written(a.dtype, a.rows * a.width));
-  use(a.x_grad, in::written(a.dtype, a.rows * a.width));
+  use(a.sum, in::written(a.dtype, a.rows * a.width));
+  const Use x_grad_use = a.adds_x_grad ? Use::kUpdated : Use::kWritten;
+  use(a.x_grad, in::elements(x_grad_use, a.dtype, a.rows * a.width));
   use(a.weight_grad, in::written(a.parameter_dtype, a.width));
   use(a.bias_grad, in::written(a.parameter_dtype, a.width));
 }
@@ -231,6 +239,7 @@ void visit_operands(tensor::BatchNormArgs& a, F&& use) {
 template <class F>
 void visit_operands(tensor::DropoutArgs& a, F&& use) {
   namespace in = internal;
+  use(a.random.state, in::read());
   use(a.in, in::read());
   use(a.out, in::written(a.dtype, a.numel));
   use(a.bits, a.is_backward ? in::read() : in::written(DType::kU8, (a.numel + 7) / 8));
@@ -254,18 +263,36 @@ void visit_operands(tensor::AttentionArgs& a, F&& use) {
   use(a.v_grad, in::written(a.dtype, a.heads * a.keys * a.value_width));
 }
 
+// The table itself; what its rows point to is known when the device has it.
 template <class F>
 void visit_operands(tensor::MultiTensorArgs& a, F&& use) {
   namespace in = internal;
-  std::int64_t pieces = 0;
-  for (tensor::MultiTensorEntry& entry : a.entries) {
-    for (void** pointer : {&entry.param, &entry.grad, &entry.first, &entry.second}) {
-      use(*pointer, in::updated(entry.dtype, entry.numel));
-    }
-    pieces += tensor::multi_tensor_pieces(entry.numel);
+  for (const double** number : {&a.skip, &a.lr, &a.factor}) use(*number, in::read());
+  use(a.entries,
+      Extent{
+          .element_bytes = sizeof(tensor::MultiTensorEntry), .shape = {a.count}, .strides = {1}});
+  use(a.found, in::updated(DType::kF64, 1));
+  use(a.partial, in::written(DType::kF64, a.pieces));
+}
+
+template <class F>
+void visit_operands(tensor::MultiTensorEntry& entry, F&& use) {
+  namespace in = internal;
+  for (void** pointer : {&entry.param, &entry.grad, &entry.first, &entry.second}) {
+    use(*pointer, in::updated(entry.dtype, entry.numel));
   }
-  use(a.found, in::written(DType::kF32, 1));
-  use(a.partial, in::written(DType::kF64, pieces));
+  use(entry.step, in::updated(DType::kI64, 1));
+}
+
+template <class F>
+void visit_operands(tensor::StepNumberArgs& a, F&& use) {
+  namespace in = internal;
+  use(a.partial, Extent{.element_bytes = sizeof(double), .shape = {a.count}, .strides = {1}});
+  use(a.norm, in::written(DType::kF64, 1));
+  use(a.factor, in::written(DType::kF64, 1));
+  for (double** number : {&a.scale, &a.found, &a.good_steps}) {
+    use(*number, in::updated(DType::kF64, 1));
+  }
 }
 
 }  // namespace headroom::testing

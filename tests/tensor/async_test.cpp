@@ -127,7 +127,7 @@ std::string failures_of(const std::function<void()>& action) {
   ::testing::TestPartResultArray results;
   {
     using Reporter = ::testing::ScopedFakeTestPartResultReporter;
-    const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
+    const Reporter reporter(Reporter::INTERCEPT_ALL_THREADS, &results);
     action();
   }
   std::string out;
@@ -157,6 +157,24 @@ TEST_F(AsyncBackend, AWorkspaceOfAnotherSizeIsAFailure) {
   EXPECT_GT(async_kernels().softmax.workspace_bytes(args, device().properties()), 0);
   EXPECT_THAT(failures_of([&] { (void)async_kernels().softmax.run(args, where); }),
               HasSubstr("bytes of workspace"));
+}
+
+// Nobody waits for the indices to look at them; the kernel knows what they must be.
+TEST_F(AsyncBackend, AnIndexOutOfRangeIsFoundByTheKernel) {
+  const Tensor x = full({3}, 5, here());
+  TensorOptions integers = here();
+  integers.dtype = kI64;
+  const Tensor good = from(std::vector<std::int64_t>{0, 2}, {2}, integers);
+  const Tensor bad = from(std::vector<std::int64_t>{0, 3}, {2}, integers);
+  const std::uint64_t waits = device().calls(device::Call::kSynchronizeStream);
+  const Tensor y = gather(x, 0, good);
+  EXPECT_EQ(device().calls(device::Call::kSynchronizeStream), waits);
+  EXPECT_THAT(y.to_doubles(), Each(5));
+  EXPECT_THAT(failures_of([&] {
+                (void)gather(x, 0, bad);
+                default_stream(device()).synchronize();
+              }),
+              HasSubstr("an index of 3 for a size of 3"));
 }
 
 TEST_F(AsyncBackend, AFailedLaunchNamesTheOpAndTheNextOneRuns) {

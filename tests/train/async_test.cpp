@@ -51,7 +51,7 @@ Trained train_on(device::Device& device,
   Trained out;
   {
     StepRunner runner(config, *allocator);
-    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss);
+    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss());
     const auto peaks = allocator->statistics();
     out.peak_allocated = static_cast<std::uint64_t>(peaks.allocated_bytes.all.peak);
     out.peak_reserved = static_cast<std::uint64_t>(peaks.reserved_bytes.all.peak);
@@ -143,7 +143,7 @@ TEST(AsyncTraining, OfTwoThreadsAtOnceGivesTheBitsOfOne) {
       for (std::size_t i = 0; i < 2; ++i) {
         threads[i] = std::jthread([&, i] {
           const StreamScope scope(streams[i]);
-          for (int step = 0; step < 4; ++step) losses[i].push_back(runners[i]->step().loss);
+          for (int step = 0; step < 4; ++step) losses[i].push_back(runners[i]->step().loss());
         });
       }
     }

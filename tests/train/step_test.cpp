@@ -97,7 +97,7 @@ TEST(Step, WaitsForNothingAndReadsNothingBack) {
                                 .checkpoint = mode,
                                 .optimizer = "adamw"};
         SCOPED_TRACE(name_of(config));
-        TrainWorld world(Kind::kCpu);
+        TrainWorld world(Kind::kReal);
         StepRunner runner(config, world.allocator());
         const device::Device& device = world.allocator().device();
         for (int i = 0; i < 3; ++i) (void)runner.step();

@@ -68,7 +68,9 @@ void check_source(const char* op, const Tensor& x, const Tensor& index, const Te
   check_inside(op, index, -1, source.shape());
 }
 
-IndexArgs index_args(int dim, const Tensor& index, const Tensor& from, const Tensor& to) {
+// `indexed` is `from` or `to`: the one that an index says the place in.
+IndexArgs index_args(
+    int dim, const Tensor& index, const Tensor& from, const Tensor& to, const Tensor& indexed) {
   return {.dtype = to.dtype(),
           .dim = dim,
           .shape = index.shape(),
@@ -77,13 +79,14 @@ IndexArgs index_args(int dim, const Tensor& index, const Tensor& from, const Ten
           .from = pointer(from),
           .from_strides = from.strides(),
           .to = pointer(to),
-          .to_strides = to.strides()};
+          .to_strides = to.strides(),
+          .bound = indexed.shape()[dim]};
 }
 
 void run_gather(
     const char* name, const Tensor& to, const Tensor& from, int dim, const Tensor& index) {
   if (index.numel() == 0) return;
-  launch(name, to, &Kernels::gather, index_args(dim, index, from, to));
+  launch(name, to, &Kernels::gather, index_args(dim, index, from, to, from));
 }
 
 void run_scatter(const char* name,
@@ -93,7 +96,7 @@ void run_scatter(const char* name,
                  const Tensor& index,
                  bool is_add) {
   if (index.numel() == 0) return;
-  IndexArgs args = index_args(dim, index, from, to);
+  IndexArgs args = index_args(dim, index, from, to, to);
   args.is_add = is_add;
   launch(name, to, &Kernels::scatter, args);
 }
