@@ -41,7 +41,7 @@ void Context::stage(std::string_view line) const {
   }
 }
 
-std::string Context::words() const {
+std::string Context::glossary() const {
   return report::styled(memory::kWordsLine.substr(0, memory::kWordsLine.size() - 1),
                         report::Tone::kFaint,
                         out) +

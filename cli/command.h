@@ -1,6 +1,6 @@
 // What a command is, and what it is given to run with.
 //
-// A command lives in a file of its own, cli/NAME.cpp, and is listed in cli/commands.cpp. It adds
+// A command lives in a folder of its own, cli/NAME/, and is listed in cli/commands.cpp. It adds
 // its options to a CLI::App and returns what is to run once they are parsed:
 //
 //   RunFunction add_devices(CLI::App& app) {
@@ -52,8 +52,8 @@ struct Context {
   void progress(std::string_view line) const;
   // The same for what takes minutes: a log gets it too, as a line of its own.
   void stage(std::string_view line) const;
-  // The line before next(): where the words of the report are explained.
-  [[nodiscard]] std::string words() const;
+  // The line before next(): where the terms of the report are explained.
+  [[nodiscard]] std::string glossary() const;
   // The last line of a report: the next command worth typing, and why.
   [[nodiscard]] std::string next(std::string_view arguments, std::string_view why) const;
 };

@@ -17,7 +17,7 @@ namespace headroom::cli {
 // `devices, replay, tune`: what an error lists.
 [[nodiscard]] std::string command_names();
 
-// Each defined in the command's own file.
+// Each defined in the command's own folder; bench in benchmarks/.
 [[nodiscard]] Command bench_command();
 [[nodiscard]] Command compare_command();
 [[nodiscard]] Command convert_command();

@@ -17,12 +17,12 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/env.h"
+#include "headroom/base/suggest.h"
 #include "headroom/memory/out_of_memory.h"
 
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/suggest.h"
-#include "cli/typed_words.h"
+#include "cli/input/typed_values.h"
 
 namespace headroom::cli {
 namespace {
@@ -102,9 +102,9 @@ bool is_file(const std::string& path) {
   return std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored);
 }
 
-std::vector<std::string> all_command_names() {
-  std::vector<std::string> names;
-  for (const Command& command : commands()) names.emplace_back(command.name);
+std::vector<std::string_view> all_command_names() {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands()) names.push_back(command.name);
   return names;
 }
 
@@ -183,7 +183,9 @@ std::string usage_message(const CLI::App& app,
   if (const std::vector<std::string> extra = app.remaining(); !extra.empty()) {
     const bool is_option = extra.front().starts_with("-");
     message = fmt::format("unexpected {} '{}'", is_option ? "option" : "argument", extra.front());
-    if (const auto meant = suggest(extra.front(), long_option_names(app)); meant && is_option) {
+    const std::vector<std::string> options = long_option_names(app);
+    const std::vector<std::string_view> known(options.begin(), options.end());
+    if (const auto meant = suggest(extra.front(), known); meant && is_option) {
       return fmt::format("{}; did you mean '{}'?", message, *meant);
     }
   }

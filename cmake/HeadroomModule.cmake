@@ -2,7 +2,7 @@
 #   [PUBLIC ...] [PRIVATE ...] [PACKAGES ...])
 #
 # One static library per module, headroom_NAME, used as headroom::NAME here and by whoever finds
-# the package. HEADERS are public: installed, and compiled alone by the verification target. Private
+# the package. HEADERS are public: installed. Private
 # headers need no mention. PUBLIC and PRIVATE are link dependencies and follow the include table in
 # tools/check_includes.py. PACKAGES are what find_package must find for those of them that are not
 # ours, so that the installed package looks for them too (a static library passes them on).
@@ -25,8 +25,7 @@ function(headroom_add_module name)
     CXX_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
-    POSITION_INDEPENDENT_CODE ON
-    VERIFY_INTERFACE_HEADER_SETS ON)
+    POSITION_INDEPENDENT_CODE ON)
   set_property(GLOBAL APPEND PROPERTY HEADROOM_MODULES_${M_TIER} ${name})
   set_property(GLOBAL APPEND PROPERTY HEADROOM_PACKAGES_${M_TIER} ${M_PACKAGES})
 endfunction()

@@ -7,8 +7,7 @@
 
 #include <headroom/analysis/groups.h>
 #include <headroom/memory.h>
-#include <headroom/trace/file.h>
-#include <headroom/trace/history.h>
+#include <headroom/trace.h>
 
 using namespace headroom;
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <headroom/memory.h>
-#include <headroom/trace/history.h>
+#include <headroom/trace.h>
 
 #include "deepnet.h"
 

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include <headroom/memory.h>
-#include <headroom/trace/file.h>
-#include <headroom/trace/history.h>
+#include <headroom/trace.h>
 
 using namespace headroom;
 using memory::Array;

@@ -8,6 +8,9 @@
 CMake links the modules by the same table, but they share one include root, so a header can be
 reached without linking its library; this script closes that gap. To change the table, change it
 here and say why: the reason is what the next person reads when the edge is refused.
+
+A header is public and installed, which the lists of CMake say, or it is in a folder internal/, and
+then only the folder around that one may include it: trace/hrt/internal/ is for trace/hrt/ alone.
 """
 
 import argparse
@@ -88,6 +91,10 @@ DOWNCAST = re.compile(r"\b(?:static|dynamic|reinterpret)_cast<\s*(?:const\s+)?"
                       r"|\bpolicy\(\)\s*[!=]=")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("headroom", "cli", "bindings", "examples", "benchmarks", "tests")
+LEAVES = ("cli", "benchmarks", "bindings")  # stand in the graph beside the modules
+# Built against other people's libraries.
+FREE = ("tests/", "benchmarks/torch/")
+HEADER = re.compile(r"[\w./]+\.(?:h|cuh)\b")
 
 
 def may_include(module, target, header):
@@ -109,12 +116,15 @@ def refuse_ours(path, target):
     folder = path.split("/")[0]
     module, _ = split(path) if folder == "headroom" else (folder, "")
     other, header = split(target)
-    if folder in ("tests", "benchmarks"):
+    if path.startswith(FREE):
         return None
     if other and other not in TABLE:
         return f"there is no module '{other}' in the table of tools/check_includes.py"
-    if "internal" in header.split("/") and module != other:
-        return f"internal/ headers of {other} are its own; they are not installed and may change"
+    if "/internal/" in target:
+        owner = target.split("/internal/")[0]
+        if not path.startswith(owner + "/"):
+            return (f"internal/ headers of {owner.removeprefix('headroom/')} are its own; they are "
+                    "not installed and may change")
     if folder != "headroom" or module not in TABLE:  # an umbrella may include any public header
         return None
     if not other:
@@ -127,7 +137,7 @@ def refuse_ours(path, target):
 def refuse_foreign(path, target):
     """The reason why `path` may not include the foreign header `target`, or None."""
     folder = path.split("/")[0]
-    if folder in ("tests", "benchmarks"):
+    if path.startswith(FREE):
         return None
     if CUDA.search(target) and not path.startswith(CUDA_HOMES):
         return "CUDA headers stay in device/cuda and tensor/cuda; all else builds without CUDA"
@@ -145,6 +155,8 @@ def refuse(path, quoted, angled):
     target = quoted or angled
     if target.startswith("headroom/"):
         return refuse_ours(path, target)
+    if path.startswith("cli/") and target.startswith("benchmarks/"):
+        return "the command works without its benchmarks; only the list of commands names them"
     if path.startswith("headroom/"):
         return "write the path from the repository root, so that this check can see the module"
     return None
@@ -169,10 +181,41 @@ def includes(root):
             yield path, number, found[1], found[2]
 
 
+def listed_headers(root):
+    """The headers that CMake installs, or None in a tree without CMake."""
+    lists = [root / "headroom/CMakeLists.txt", *(root / "headroom").glob("*/files.cmake")]
+    if not lists[0].is_file():
+        return None
+    found = set()
+    for file in lists[1:]:
+        folder = file.parent.relative_to(root).as_posix()
+        found |= {f"{folder}/{name}" for name in HEADER.findall(file.read_text(encoding="utf-8"))}
+    for call in re.finditer(r"headroom_add_module\((\w+)([^)]*)\)", lists[0].read_text(encoding="utf-8")):
+        found |= {f"headroom/{call[1]}/{name}" for name in HEADER.findall(call[2])}
+    return found
+
+
+def misplaced_headers(root):
+    """Complaints about headers of modules that are neither public nor private."""
+    listed = listed_headers(root)
+    if listed is None:
+        return
+    for file in sorted((root / "headroom").rglob("*")):
+        path = file.relative_to(root).as_posix()
+        if file.suffix not in (".h", ".cuh") or path.count("/") < 2:
+            continue
+        if "/internal/" in path and path in listed:
+            yield f"{path}: is in internal/ and among the public headers of CMake; it cannot be both"
+        if "/internal/" not in path and path not in listed:
+            yield (f"{path}: is not among the public headers of CMake; list it there, or move it to "
+                   "internal/ of the folder that needs it")
+
+
 def check(root):
     modules = {file.name for file in (root / "headroom").iterdir() if file.is_dir()}
     complaints = [f"headroom/{name}: not in the table of tools/check_includes.py; give it a row"
                   for name in sorted(modules - TABLE.keys())]
+    complaints += misplaced_headers(root)
     for path, number, quoted, angled in includes(root):
         if reason := refuse(path, quoted, angled):
             complaints.append(f"{path}:{number}: may not include {quoted or angled}: {reason}")
@@ -183,21 +226,22 @@ def check(root):
 
 
 def graph(root):
-    """module -> module -> number of include lines; `cli` and `bindings` count as modules."""
+    """module -> module -> number of include lines; `cli`, `benchmarks` and `bindings` count too."""
     edges = collections.defaultdict(collections.Counter)
     for path, _, quoted, angled in includes(root):
         folder, target = path.split("/")[0], quoted or angled
-        if folder not in ("headroom", "cli", "bindings") or not target.startswith("headroom/"):
+        if folder not in ("headroom", *LEAVES) or not target.startswith(("headroom/", "cli/")):
             continue
         module = split(path)[0] if folder == "headroom" else folder
-        edges[module or "headroom.h"][split(target)[0] or "headroom.h"] += 1
+        other = split(target)[0] if target.startswith("headroom/") else "cli"
+        edges[module or "headroom.h"][other or "headroom.h"] += 1
     for module, targets in edges.items():
         del targets[module]
     return edges
 
 
 def print_graph(edges, style):
-    order = [*TABLE, *sorted(edges.keys() - TABLE.keys())]
+    order = [*TABLE, "headroom.h", *LEAVES]
     present = [module for module in order if module in edges]
     if style == "dot":
         lines = [f'  "{a}" -> "{b}" [label={n}];' for a in present for b, n in edges[a].items()]

@@ -7,7 +7,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include "cli/allocator_plugin.h"
+#include "benchmarks/alloc/allocator_plugin.h"
 
 namespace {
 

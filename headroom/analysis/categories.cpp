@@ -73,14 +73,14 @@ Categories::Categories(const TraceIndex& index, const CategoryRules& rules)
     internal::Askers askers(index);
     for (std::size_t id = 0; id < blocks.size(); ++id) {
       const bool is_long = lives_long(blocks[id], index.end_position());
-      answers_[id] = joined(askers.of(blocks[id]), answers_[id], is_long);
+      answers_[id] = joined(askers.asker_of(blocks[id]), answers_[id], is_long);
     }
   }
   internal::RuleMatch match(index.trace(), rules);
   for (std::size_t id = 0; id < blocks.size(); ++id) {
     const auto& recorded = index.trace().details[blocks[id].details].category;
     if (recorded) answers_[id] = {.category = *recorded, .certainty = Certainty::kRecorded};
-    const auto ruled = match.of(blocks[id]);
+    const auto ruled = match.category_of(blocks[id]);
     if (ruled) answers_[id] = {.category = *ruled, .certainty = Certainty::kRule};
   }
 }

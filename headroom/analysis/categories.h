@@ -1,7 +1,7 @@
 // What each block of a recording is for: parameters, gradients, optimiser state, activations, ...
 //
 //   const Categories categories(index);
-//   for (std::uint32_t id : index.allocated_at(peak)) bytes[categories.of(id)] += ...;
+//   for (std::uint32_t id : index.allocated_at(peak)) bytes[categories.category_of(id)] += ...;
 //
 // Our own recordings say it. Others do not, and it is inferred: from the stacks and annotations
 // where there are any (the frames of an optimiser, of the backward engine, of a model's
@@ -46,7 +46,7 @@ class Categories {
   explicit Categories(const TraceIndex& index, const CategoryRules& rules = {});
 
   // By the lifetime's number in TraceIndex::lifetimes().
-  [[nodiscard]] memory::Category of(std::uint32_t lifetime) const {
+  [[nodiscard]] memory::Category category_of(std::uint32_t lifetime) const {
     return answers_[lifetime].category;
   }
   [[nodiscard]] Certainty certainty_of(std::uint32_t lifetime) const {

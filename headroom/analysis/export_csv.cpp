@@ -145,14 +145,14 @@ class DeviceLines {
   }
 
   [[nodiscard]] std::string_view category(std::uint32_t block) const {
-    return to_string(categories_.of(block));
+    return to_string(categories_.category_of(block));
   }
   [[nodiscard]] std::string annotation(DetailsId details) const {
     return field(internal::annotation_of(trace_, details));
   }
   // Written once for each site: there are few, and many events.
   const std::string& site(StackId stack) {
-    const SiteId id = sites_.of(stack);
+    const SiteId id = sites_.site_of(stack);
     const auto [at, is_new] = site_fields_.try_emplace(id);
     if (is_new && id != kNoSite) at->second = field(sites_.name(id));
     return at->second;

@@ -134,7 +134,7 @@ class Exporter {
   // Where it was made, outermost first: the annotation, then the site.
   std::string name_of(const Lifetime& block) {
     const std::string_view annotation = internal::annotation_of(trace_, block.details);
-    const SiteId site = sites_.of(block.stack);
+    const SiteId site = sites_.site_of(block.stack);
     if (site == kNoSite) {
       return annotation.empty() ? format_bytes(block.requested_bytes) : std::string(annotation);
     }
@@ -161,7 +161,7 @@ class Exporter {
           "}}",
           block.requested_bytes,
           block.address,
-          to_string(categories.of(id)),
+          to_string(categories.category_of(id)),
           to_string(categories.certainty_of(id)));
       add('e', end_us(index, block));
       json_.raw("}}");

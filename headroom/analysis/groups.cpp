@@ -45,11 +45,11 @@ class Grouping {
     const Lifetime& block = index_.lifetimes()[id];
     switch (by_) {
       case GroupBy::kSite:
-        return sites_->of(block.stack);
+        return sites_->site_of(block.stack);
       case GroupBy::kStack:
         return block.stack;
       case GroupBy::kCategory:
-        return static_cast<std::uint64_t>(categories_->of(id));
+        return static_cast<std::uint64_t>(categories_->category_of(id));
       case GroupBy::kAnnotation:
         return trace_.details[block.details].user_metadata.value_or(0);
       case GroupBy::kModule:
@@ -75,7 +75,7 @@ class Grouping {
       case GroupBy::kSite:
         return sites_->name(static_cast<SiteId>(key));
       case GroupBy::kStack:
-        return sites_->name(sites_->of(static_cast<StackId>(key)));
+        return sites_->name(sites_->site_of(static_cast<StackId>(key)));
       case GroupBy::kCategory:
         return std::string(to_string(static_cast<memory::Category>(key)));
       case GroupBy::kAnnotation:

@@ -145,7 +145,7 @@ class Sources {
   void add(std::size_t part, std::span<const std::uint32_t> blocks) {
     for (const std::uint32_t id : blocks) {
       const Lifetime& block = index_.lifetimes()[id];
-      Entry& entry = by_site_[sites_.of(block.stack)];
+      Entry& entry = by_site_[sites_.site_of(block.stack)];
       entry.bytes.resize(run_.size());
       entry.bytes[part - run_.first] += block.live_bytes();
       ++entry.blocks;
@@ -208,7 +208,7 @@ class SumFinder {
     }
     if (!best) return std::nullopt;
     Sites sites(index_.trace());
-    return sites.name(sites.of(*best));
+    return sites.name(sites.site_of(*best));
   }
 
  private:

@@ -1,10 +1,10 @@
-// Memory that grows from iteration to iteration and is not given back: a leak, and who grows.
+// Finds leaks: memory that grows from one iteration to the next and is never freed.
 //
-// A block counts where it outlives its iteration and is still held when the last one ends. Growth
-// is steady when every later iteration adds such blocks, at least four in a row that are a quarter
-// of all, up to the last; and when what is held for long rises by what they add. So these are none:
-// optimiser state made in the first step, a cache that fills up and stays, sessions that come and
-// go, and whatever is in flight at the end.
+// A block counts if it outlives its iteration and is still allocated when the recording ends.
+// Growth is steady if each of the last iterations adds such blocks: at least four iterations, and
+// at least a quarter of all. The memory that lives longer than one iteration must rise by the same
+// amount. So these are not leaks: optimiser state made in the first step, a cache that fills up and
+// stays, sessions that come and go, and blocks in use when the recording ends.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,15 @@ struct Growth {
   IterationSource source = IterationSource::kNone;  // kNone: the parts are equal runs of events
   std::string marker{};
   std::size_t iterations = 0;  // in the recording
-  std::size_t growing = 0;     // of them, the last so many, one in flight not counted
-  // Live bytes (asked for, rounded to 512). Exact where most iterations add the same; else the
-  // mean.
+  std::size_t growing = 0;     // how many of the last ones grow; an unfinished one is not counted
+  // Live bytes (as requested, rounded to 512): what most iterations add, or else the mean.
   std::uint64_t bytes_per_iteration = 0;
   bool is_same_each_time = false;
   std::uint64_t total_bytes = 0;  // added by the iterations that grow
   std::uint64_t blocks = 0;
   std::vector<GrowingSite> sites{};  // largest first; all together are bytes_per_iteration
-  // A small block that each iteration replaces by a new one, as a running sum does: with
-  // gradients, such a sum keeps the graph of every iteration alive.
+  // The site of a small block that each iteration replaces by a new one, as `total += loss` does:
+  // a sum with gradients keeps the graph of every iteration alive.
   std::optional<std::string> sum_site{};
 };
 

@@ -49,6 +49,12 @@ void TraceIndex::find_peaks() {
   }
 }
 
+bool TraceIndex::has_stacks() const {
+  return std::ranges::any_of(lifetimes(), [this](const Lifetime& block) {
+    return !trace_.stacks.frame_ids(block.stack).empty();
+  });
+}
+
 std::vector<std::uint32_t> TraceIndex::live_at(std::uint32_t position) const {
   // Those that began: the initial ones and a run of the others, which stand by allocation.
   const auto begun = std::ranges::partition_point(lifetimes_.all,

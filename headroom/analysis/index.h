@@ -54,6 +54,9 @@ class TraceIndex {
   [[nodiscard]] const StartState& start() const noexcept { return start_; }
   [[nodiscard]] const Anomalies& anomalies() const noexcept { return lifetimes_.anomalies; }
 
+  // Whether any block was recorded with the stack that allocated it.
+  [[nodiscard]] bool has_stacks() const;
+
   // The initial ones, then by allocation.
   [[nodiscard]] std::span<const Lifetime> lifetimes() const noexcept { return lifetimes_.all; }
   // The block that an event allocates or frees; kNoEvent for other events.

@@ -47,7 +47,7 @@ class Tree {
     }
     for (const auto& [stack, sum] : by_stack) {
       all_.add(sum);
-      Part& root = roots_[sites_.of(stack)];
+      Part& root = roots_[sites_.site_of(stack)];
       root.sum.add(sum);
       root.walks.push_back({.stack = stack, .sum = sum});
     }

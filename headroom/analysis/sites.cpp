@@ -5,7 +5,7 @@
 
 namespace headroom::analysis {
 
-SiteId Sites::of(StackId stack) {
+SiteId Sites::site_of(StackId stack) {
   const auto [at, is_new] = known_.try_emplace(stack, kNoSite);
   if (is_new) at->second = find(stack);
   return at->second;

@@ -23,7 +23,7 @@ class Sites {
   explicit Sites(const Trace& trace) : trace_(trace), frames_(trace) {}
 
   // Frames that differ by nothing we show are one site.
-  [[nodiscard]] SiteId of(StackId stack);
+  [[nodiscard]] SiteId site_of(StackId stack);
   // `train.py:18 forward`, `train.py:18`, `forward`; `(no stack)` for kNoSite.
   [[nodiscard]] std::string name(SiteId site) const;
   // The innermost module that the stack passes, without the line: `modeling_gpt2.py forward`.

@@ -36,8 +36,8 @@ set(HEADROOM_DEVICE_SOURCES
   internal/fork.cpp
   internal/gap_map.cpp
   internal/ledger.cpp
-  internal/meta_state.cpp
   internal/processes.cpp
+  meta/internal/meta_state.cpp
   meta/meta_device.cpp
   meta/profiles.cpp)
 set(HEADROOM_DEVICE_HEADERS

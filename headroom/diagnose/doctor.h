@@ -3,11 +3,11 @@
 //
 //   const analysis::TraceIndex index(trace, trace.devices[0]);
 //   const Diagnosis diagnosis = examine(index, {.bounds = {.card_bytes = 24_GiB}});
-//   print(to_string(diagnosis.health), report::summary_words(diagnosis));
+//   print(to_string(diagnosis.health), report::summary_text(diagnosis));
 //
 // A leak comes first, for whatever else is wrong, it makes worse. Then the failure: recorded, or of
 // the traffic on a card or under a limit that is asked about; explain() says which kind. Without
-// one, the peak. Everything here is a value; report/doctor_words.h has the sentences.
+// one, the peak. Everything here is a value; report/doctor_text.h has the sentences.
 #pragma once
 
 #include <cstdint>

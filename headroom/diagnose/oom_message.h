@@ -1,5 +1,6 @@
 // Every out-of-memory text: who wrote it, what its numbers say, which process is ours, and which
-// remedies exist for that writer and version. Values only; `cli/doctor_message.cpp` has the words.
+// remedies exist for that writer and version. Values only; `cli/doctor/doctor_message.cpp` has the
+// words.
 #pragma once
 
 #include <cstdint>

@@ -21,16 +21,20 @@ set(HEADROOM_MEMORY_SOURCES
   internal/slab_heap.cpp
   internal/slab_inspect.cpp
   paged/allocate.cpp
-  paged/arenas.cpp
   paged/fingerprint.cpp
   paged/inspect.cpp
+  paged/internal/arenas.cpp
+  paged/internal/page_budget.cpp
+  paged/internal/page_mover.cpp
+  paged/internal/page_plan.cpp
+  paged/internal/page_release.cpp
+  paged/internal/page_rests.cpp
+  paged/internal/page_search.cpp
+  paged/internal/page_table.cpp
+  paged/internal/stream_clocks.cpp
   paged/paged_allocator.cpp
-  paged/pages.cpp
-  paged/plan.cpp
   paged/release.cpp
-  paged/rest.cpp
   paged/stitch.cpp
-  paged/windows.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp
   stats.cpp
@@ -50,6 +54,7 @@ set(HEADROOM_MEMORY_HEADERS
   out_of_memory.h
   paged/paged_allocator.h
   paged/paged_options.h
+  paged/types.h
   peak_scope.h
   pmr.h
   parse_pytorch_message.h

@@ -1,4 +1,4 @@
-// The words of the allocator, and the numbers PyTorch's decisions rest on. Read this file first.
+// The words of every allocator, and the numbers of PyTorch's. Read this first, then paged/types.h.
 //
 //   block      a contiguous range that is handed out or cached; the unit of every decision
 //   segment    what was taken from the device in one piece (a cudaMalloc), cut into blocks that

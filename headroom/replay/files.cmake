@@ -1,6 +1,7 @@
 set(HEADROOM_REPLAY_SOURCES
   async_pool_model.cpp
   cards.cpp
+  compare.cpp
   infer_empty_caches.cpp
   internal/checked_run.cpp
   internal/compiler.cpp
@@ -21,11 +22,11 @@ set(HEADROOM_REPLAY_SOURCES
   recorded_account.cpp
   recorded_limit.cpp
   tune.cpp
-  verify.cpp
-  waste.cpp)
+  verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
   cards.h
+  compare.h
   infer_empty_caches.h
   player.h
   policy.h
@@ -33,5 +34,4 @@ set(HEADROOM_REPLAY_HEADERS
   recorded_account.h
   recorded_limit.h
   tune.h
-  verify.h
-  waste.h)
+  verify.h)

@@ -169,7 +169,7 @@ void add_sites(Account& account, const TraceIndex& index, const std::vector<std:
   std::unordered_map<analysis::SiteId, memory::SiteBytes> by_site;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
-    memory::SiteBytes& site = by_site[sites.of(block.stack)];
+    memory::SiteBytes& site = by_site[sites.site_of(block.stack)];
     site.size_bytes += block.requested_bytes;
     ++site.blocks;
   }
@@ -191,7 +191,8 @@ void add_live(Account& account,
   std::uint64_t allocated = 0;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
-    account.live_bytes[static_cast<std::size_t>(categories.of(id))] += block.requested_bytes;
+    account.live_bytes[static_cast<std::size_t>(categories.category_of(id))] +=
+        block.requested_bytes;
     account.rounding_bytes += subtract(block.block_bytes, block.requested_bytes);
     allocated += block.block_bytes;
   }
@@ -259,21 +260,21 @@ Account with_holders(Account account,
   return account;
 }
 
-Account recorded_account(const TraceIndex& index, const AccountQuestion& question) {
+Account recorded_account(const TraceIndex& index, const AccountRequest& request) {
   memory::AllocatorConfig config = trace::recorded_config(index.trace());
   const trace::RecordedDevice said = trace::recorded_device(index.trace(), index.device());
   if (said.page_bytes != 0) config.large_segment_bytes = said.page_bytes;
   Account account{.device = device_of(said, index.device()),
-                  .limit_bytes = question.limit_bytes ? question.limit_bytes : said.limit_bytes,
+                  .limit_bytes = request.limit_bytes ? request.limit_bytes : said.limit_bytes,
                   .is_expandable = config.expandable_segments || said.page_bytes != 0,
                   .page_bytes = said.page_bytes};
-  add_live(account, index, question.position, question.rules);
-  add_request(account, index, question.position, config);
-  const auto blocks = extents(index, question.position);
+  add_live(account, index, request.position, request.rules);
+  add_request(account, index, request.position, config);
+  const auto blocks = extents(index, request.position);
   Cached cached(account, account.asked_stream);
-  const Ranges ranges(index, question.position, config);
+  const Ranges ranges(index, request.position, config);
   for (const auto& [address, range] : ranges.all()) cached.add(address, range, blocks);
-  add_card(account, question.card_bytes);
+  add_card(account, request.card_bytes);
   return account;
 }
 

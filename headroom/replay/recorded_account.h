@@ -10,7 +10,7 @@
 
 namespace headroom::replay {
 
-struct AccountQuestion {
+struct AccountRequest {
   std::uint32_t position = 0;  // of the index: between two events
   // A recording knows neither; without a card the account ends with what was reserved and, where
   // a failure says so, what was free then.
@@ -22,7 +22,7 @@ struct AccountQuestion {
 // The lines of the blocks and segments at a position add up to what was reserved there, to the
 // byte. Directly behind an `oom` event, the request that failed is in it.
 [[nodiscard]] memory::Account recorded_account(const analysis::TraceIndex& index,
-                                               const AccountQuestion& question);
+                                               const AccountRequest& request);
 
 // The account of a replay at that position with what its allocator cannot know and the recording
 // says: what the live blocks are, and whose. As it was where they are not the same blocks.

@@ -90,6 +90,7 @@ set(HEADROOM_TENSOR_HEADERS
   ops/reduce.h
   ops/softmax.h
   ops/unary.h
+  philox.h
   pinned.h
   place.h
   region.h

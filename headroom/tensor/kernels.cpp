@@ -6,7 +6,7 @@
 #include <string>
 
 #include "headroom/base/error.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 #include "headroom/tensor/internal/launch.h"
 
 namespace headroom::tensor {

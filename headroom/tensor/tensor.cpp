@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "headroom/base/error.h"
-#include "headroom/tensor/cpu/blocks.h"
+#include "headroom/tensor/internal/blocks.h"
 #include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/tape.h"

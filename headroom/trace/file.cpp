@@ -11,15 +11,15 @@
 
 #include "headroom/base/error.h"
 #include "headroom/base/new_file.h"
-#include "headroom/trace/hrt_reader.h"
-#include "headroom/trace/hrt_writer.h"
+#include "headroom/trace/hrt/hrt_reader.h"
+#include "headroom/trace/hrt/hrt_writer.h"
 #include "headroom/trace/internal/bytes_file.h"
 #include "headroom/trace/internal/failure.h"
 #include "headroom/trace/internal/file_buffer.h"
 #include "headroom/trace/internal/sniff.h"
 #include "headroom/trace/internal/zstd_bytes.h"
-#include "headroom/trace/pickle_reader.h"
-#include "headroom/trace/pickle_writer.h"
+#include "headroom/trace/pickle/pickle_reader.h"
+#include "headroom/trace/pickle/pickle_writer.h"
 
 namespace headroom::trace {
 namespace {

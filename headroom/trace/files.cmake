@@ -1,77 +1,78 @@
 # Symbols by libdw where it is installed; else the dynamic linker names exported functions.
 if(libdw_FOUND)
-  set(HEADROOM_SYMBOLISER internal/symboliser_libdw.cpp)
+  set(HEADROOM_SYMBOLISER record/internal/symboliser_libdw.cpp)
   set(HEADROOM_LIBDW libdw::libdw)
   set(HEADROOM_LIBDW_PACKAGE libdw)
 else()
-  set(HEADROOM_SYMBOLISER internal/symboliser_dladdr.cpp)
+  set(HEADROOM_SYMBOLISER record/internal/symboliser_dladdr.cpp)
 endif()
 set(HEADROOM_TRACE_SOURCES
   device_name.cpp
   file.cpp
-  file_recorder.cpp
-  history.cpp
-  hrt_reader.cpp
-  hrt_writer.cpp
+  hrt/hrt_reader.cpp
+  hrt/hrt_writer.cpp
+  hrt/internal/crc32c.cpp
+  hrt/internal/hrt_decoder.cpp
+  hrt/internal/hrt_events.cpp
+  hrt/internal/hrt_format.cpp
+  hrt/internal/hrt_items.cpp
   internal/bytes_file.cpp
-  internal/crc32c.cpp
-  internal/demangle.cpp
-  internal/dict_template.cpp
-  internal/final_state.cpp
-  internal/free_path.cpp
-  internal/hrt_decoder.cpp
-  internal/hrt_events.cpp
-  internal/hrt_format.cpp
-  internal/hrt_items.cpp
-  internal/lazy_memory.cpp
-  internal/modules.cpp
-  internal/output_file.cpp
-  internal/path.cpp
-  internal/pickle_data.cpp
-  internal/pickle_machine.cpp
-  internal/pickle_machine_fast.cpp
-  internal/pickle_opcodes.cpp
-  internal/pickle_sink.cpp
-  internal/raw_frame.cpp
-  internal/record.cpp
   internal/settings.cpp
-  internal/snapshot_entries.cpp
-  internal/snapshot_segments.cpp
-  internal/snapshot_tables.cpp
   internal/sniff.cpp
-  internal/stack_interner.cpp
-  internal/stack_walk.cpp
   internal/substitute.cpp
-  ${HEADROOM_SYMBOLISER}
-  internal/tick_clock.cpp
-  internal/trace_builder.cpp
-  internal/utf8.cpp
-  internal/value_from_pickle.cpp
   internal/zstd_bytes.cpp
-  pickle_reader.cpp
-  pickle_writer.cpp
-  ring_recorder.cpp
+  pickle/internal/dict_template.cpp
+  pickle/internal/path.cpp
+  pickle/internal/pickle_data.cpp
+  pickle/internal/pickle_machine.cpp
+  pickle/internal/pickle_machine_fast.cpp
+  pickle/internal/pickle_opcodes.cpp
+  pickle/internal/pickle_sink.cpp
+  pickle/internal/record.cpp
+  pickle/internal/snapshot_entries.cpp
+  pickle/internal/snapshot_segments.cpp
+  pickle/internal/snapshot_tables.cpp
+  pickle/internal/utf8.cpp
+  pickle/internal/value_from_pickle.cpp
+  pickle/pickle_reader.cpp
+  pickle/pickle_writer.cpp
+  record/file_recorder.cpp
+  record/history.cpp
+  record/internal/demangle.cpp
+  record/internal/final_state.cpp
+  record/internal/free_path.cpp
+  record/internal/lazy_memory.cpp
+  record/internal/modules.cpp
+  record/internal/output_file.cpp
+  record/internal/raw_frame.cpp
+  record/internal/stack_interner.cpp
+  record/internal/stack_walk.cpp
+  ${HEADROOM_SYMBOLISER}
+  record/internal/tick_clock.cpp
+  record/internal/trace_builder.cpp
+  record/ring_recorder.cpp
+  record/symbols.cpp
   settings.cpp
-  symbols.cpp
   tables.cpp
   trace.cpp
   used_devices.cpp
   value.cpp)
 set(HEADROOM_TRACE_HEADERS
+  ../trace.h
   device_name.h
   file.h
-  file_recorder.h
   format_error.h
-  history.h
-  hrt_reader.h
-  hrt_writer.h
-  pickle_reader.h
-  pickle_writer.h
+  hrt/hrt_reader.h
+  hrt/hrt_writer.h
+  pickle/pickle_reader.h
+  pickle/pickle_writer.h
   progress.h
-  ring_recorder.h
+  record/file_recorder.h
+  record/history.h
+  record/ring_recorder.h
+  record/stack_options.h
+  record/symbols.h
   settings.h
-  stack_options.h
-  symbols.h
   tables.h
   trace.h
   used_devices.h

@@ -164,8 +164,6 @@ Tensor StepRunner::loss_of(const nn::Batch& batch) {
   return model_->loss(run_model(batch.input), batch.target);
 }
 
-Tensor StepRunner::forward_loss() { return loss_of(load(0, micro_)); }
-
 // --- The step ------------------------------------------------------------------------------------
 
 // Leaves the sum of the micro-batches' gradients, each by its share of the batch.

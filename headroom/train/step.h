@@ -75,8 +75,6 @@ class StepRunner {
   // Forward, backward, update, and the gradients are dropped. When memory runs out in the first
   // two, nothing has changed but what batch norm averages, and the step may be tried again.
   StepResult step();
-  // Forward and loss alone, of the first micro-batch of the next step.
-  [[nodiscard]] Tensor forward_loss();
 
   [[nodiscard]] const StepConfig& config() const noexcept { return config_; }
   [[nodiscard]] Model& model() const noexcept { return *model_; }

@@ -37,7 +37,8 @@ Sums at_peak(const TraceIndex& index, const CategoryRules& rules = {}) {
   const Categories categories(index, rules);
   Sums sums{};
   for (const std::uint32_t id : index.allocated_at(index.peaks().allocated.position)) {
-    sums[static_cast<std::size_t>(categories.of(id))] += index.lifetimes()[id].requested_bytes;
+    sums[static_cast<std::size_t>(categories.category_of(id))] +=
+        index.lifetimes()[id].requested_bytes;
   }
   return sums;
 }
@@ -226,7 +227,7 @@ class Blocks {
   CategoryAnswer answer(std::uint32_t block, const CategoryRules& rules = {}) {
     const TraceIndex index(trace_, trace_.devices[0]);
     const Categories categories(index, rules);
-    return {categories.of(block), categories.certainty_of(block)};
+    return {categories.category_of(block), categories.certainty_of(block)};
   }
 
  private:

@@ -129,7 +129,7 @@ TEST(Frames, OfTorchAloneNameTheOperatorAndNotTheAllocator) {
   }
   const StackId id = trace.stacks.intern(stack);
   Sites sites(trace);
-  EXPECT_EQ(sites.name(sites.of(id)), "at::native::softmax_cuda");
+  EXPECT_EQ(sites.name(sites.site_of(id)), "at::native::softmax_cuda");
   EXPECT_EQ(sites.module(id), "at::native::softmax_cuda");
 }
 

@@ -35,8 +35,8 @@ TEST(Sites, AreTheUsersOwnCode) {
 TEST(Sites, NameFileLineAndFunction) {
   const Trace trace = trace::testing::small_trace();
   Sites sites(trace);
-  EXPECT_EQ(sites.name(sites.of(trace.devices[0].events.stack(1))), "train.py:12 build");
-  EXPECT_EQ(sites.of(0), kNoSite);
+  EXPECT_EQ(sites.name(sites.site_of(trace.devices[0].events.stack(1))), "train.py:12 build");
+  EXPECT_EQ(sites.site_of(0), kNoSite);
   EXPECT_EQ(sites.name(kNoSite), "(no stack)");
 }
 
@@ -48,7 +48,7 @@ TEST(Sites, FallBackToTheInnermostFrameWithAName) {
                                   {.name = trace.strings.intern("outer"), .file = unknown}};
   const StackId stack = trace.stacks.intern(frames);
   Sites sites(trace);
-  EXPECT_EQ(sites.name(sites.of(stack)), "cudnn");
+  EXPECT_EQ(sites.name(sites.site_of(stack)), "cudnn");
 }
 
 TEST(GroupBlocks, AddUpToThePeak) {

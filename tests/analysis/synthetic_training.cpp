@@ -431,7 +431,7 @@ Score score_of(const Habits& habits) {
   std::array<std::uint64_t, memory::kCategoryCount> sure{};
   for (const std::uint32_t id : index.allocated_at(peak)) {
     const Lifetime& block = index.lifetimes()[id];
-    const auto category = static_cast<std::size_t>(categories.of(id));
+    const auto category = static_cast<std::size_t>(categories.category_of(id));
     is[static_cast<std::size_t>(at_peak[block.address])] += block.requested_bytes;
     said[category] += block.requested_bytes;
     if (categories.certainty_of(id) > Certainty::kGuess) sure[category] += block.requested_bytes;

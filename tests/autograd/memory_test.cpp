@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "headroom/trace/history.h"
+#include "headroom/trace/record/history.h"
 
 #include "tests/autograd/world.h"
 

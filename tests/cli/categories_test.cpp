@@ -44,7 +44,7 @@ double right_part(const trace::Trace& recorded, const analysis::testing::Strip& 
   for (const std::uint32_t id : index.allocated_at(index.peaks().allocated.position)) {
     const auto size = static_cast<double>(index.lifetimes()[id].block_bytes);
     bytes += size;
-    if (is.of(id) == said.of(id)) right += size;
+    if (is.category_of(id) == said.category_of(id)) right += size;
   }
   return right / bytes;
 }

@@ -1,5 +1,5 @@
 // `headroom compare`: recordings under every policy, as text, JSON and a page.
-#include "cli/compare.h"
+#include "cli/compare/compare.h"
 
 #include <filesystem>
 #include <fstream>
@@ -60,20 +60,20 @@ Comparison invented() {
                              .op_ns = 55};
   ComparedPolicy of_little = paged;
   of_little.peak_live = 1_MiB;
-  return {.question = {.finds_smallest_limit = true},
-          .traces = {{.recording = "one",
-                      .events = 12'345,
-                      .ops = 10'000,
-                      .peak_live = 1000_MiB,
-                      .peak_live_if_served = 1000_MiB,
-                      .duration_us = 2'000'000,
-                      .duration_us_second_half = 1'000'000,
-                      .rows = {recorded, model, paged}},
-                     {.recording = "two",
-                      .events = 3,
-                      .peak_live = 1_MiB,
-                      .peak_live_if_served = 1_MiB,
-                      .rows = {of_little}}}};
+  return {.request = {.options = {.finds_smallest_limit = true}},
+          .recordings = {{.recording = "one",
+                          .events = 12'345,
+                          .ops = 10'000,
+                          .peak_live = 1000_MiB,
+                          .peak_live_if_served = 1000_MiB,
+                          .duration_us = 2'000'000,
+                          .duration_us_second_half = 1'000'000,
+                          .rows = {recorded, model, paged}},
+                         {.recording = "two",
+                          .events = 3,
+                          .peak_live = 1_MiB,
+                          .peak_live_if_served = 1_MiB,
+                          .rows = {of_little}}}};
 }
 
 TEST(CompareGolden, ThePage) { expect_golden("compare/page.md", comparison_page(invented())); }
@@ -84,17 +84,17 @@ TEST(CompareGolden, TheTerminal) {
 
 TEST(Compare, SharesAreOfTheRecordedTime) {
   const Comparison found = invented();
-  const ComparedTrace& trace = found.traces[0];
+  const ComparedRecording& trace = found.recordings[0];
   EXPECT_DOUBLE_EQ(driver_share(trace, trace.rows[0]).value(), 0.0036);
   EXPECT_DOUBLE_EQ(driver_share_second_half(trace, trace.rows[0]).value(), 0.0001);
   EXPECT_FALSE(driver_share(trace, trace.rows[1])) << "a model calls no driver";
-  EXPECT_FALSE(driver_share(found.traces[1], trace.rows[0])) << "no time was recorded";
+  EXPECT_FALSE(driver_share(found.recordings[1], trace.rows[0])) << "no time was recorded";
 }
 
 // #21: a policy that serves what failed has more live than was recorded.
 TEST(Compare, ARatioIsOverWhatThatPolicyServed) {
   Comparison found = invented();
-  ComparedTrace& trace = found.traces[0];
+  ComparedRecording& trace = found.recordings[0];
   EXPECT_DOUBLE_EQ(over_live(trace.rows[2]).value(), 1.02);
   trace.rows[2].peak_live = 1010_MiB;
   trace.peak_live_if_served = 1010_MiB;
@@ -107,7 +107,7 @@ TEST(Compare, ARatioIsOverWhatThatPolicyServed) {
 TEST(Compare, ABoundThatIsExceededIsBadNews) {
   Comparison found = invented();
   EXPECT_EQ(verdict(found), ExitCode::kDone);
-  found.traces[1].rows[0].is_bound_exceeded = true;
+  found.recordings[1].rows[0].is_bound_exceeded = true;
   EXPECT_EQ(verdict(found), ExitCode::kBadNews);
   EXPECT_THAT(comparison_page(found), HasSubstr("paged (bound exceeded)"));
 }

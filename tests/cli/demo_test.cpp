@@ -1,6 +1,6 @@
 // The second act of `headroom demo` played here, then drawn; doctor_test.cpp has the first, and
 // cli_test.cpp runs all of it for real.
-#include "cli/demo.h"
+#include "cli/demo/demo.h"
 
 #include <sstream>
 #include <string>

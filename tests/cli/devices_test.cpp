@@ -1,5 +1,5 @@
 // `headroom devices` step by step, on devices described by hand. cli_test.cpp runs it for real.
-#include "cli/devices.h"
+#include "cli/devices/devices.h"
 
 #include <fstream>
 #include <string>

@@ -1,5 +1,5 @@
 // `headroom doctor` step by step, and from outside on a real snapshot and a pasted message.
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include <filesystem>
 #include <fstream>
@@ -12,8 +12,9 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/report/text.h"
+#include "headroom/trace/file.h"
 
-#include "cli/tour.h"
+#include "cli/demo/tour.h"
 #include "tests/support/golden.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/process.h"
@@ -39,14 +40,14 @@ constexpr const char* kMessage =
     "memory 17.10 GiB is allocated by PyTorch, and 4.04 GiB is reserved by PyTorch but "
     "unallocated.";
 
-std::vector<Patient> patients_of(trace::Trace trace, const DoctorQuestion& question = {}) {
-  return examine({.trace = std::move(trace)}, "runs/small.pickle.zst", question);
+std::vector<DeviceDiagnosis> devices_of(const trace::Trace& trace) {
+  return diagnose::examine_recording(trace, "runs/small.pickle.zst", {});
 }
 
-std::vector<Patient> sample(const std::string& name) {
+std::vector<DeviceDiagnosis> sample(const std::string& name) {
   const auto file = trace::read_trace(kSamples + name);
   EXPECT_TRUE(file);
-  return examine(*file, "samples/" + name, {});
+  return diagnose::examine_recording(file->trace, "samples/" + name, {});
 }
 
 trace::Trace recorded(const char* name) {
@@ -71,12 +72,12 @@ ProcessResult headroom(const std::string& arguments) {
 }
 
 TEST(DoctorCommand, FindsTheLeakOfTheSample) {
-  const auto patients = sample("leak_loss.pickle.zst");
-  expect_golden("doctor/leak_loss.txt", draw_doctor(patients, {}));
-  expect_golden("doctor/leak_loss-color.txt", draw_doctor(patients, {.out = {.has_color = true}}));
+  const auto devices = sample("leak_loss.pickle.zst");
+  expect_golden("doctor/leak_loss.txt", draw_doctor(devices, {}));
+  expect_golden("doctor/leak_loss-color.txt", draw_doctor(devices, {.out = {.has_color = true}}));
   expect_golden("doctor/leak_loss-ascii.txt",
-                draw_doctor(patients, {.out = {.has_unicode = false}}));
-  const std::string text = doctor_json(patients);
+                draw_doctor(devices, {.out = {.has_unicode = false}}));
+  const std::string text = doctor_json(devices);
   expect_schema(text);
   const nlohmann::json answer = nlohmann::json::parse(text);
   EXPECT_EQ(answer["verdict"], "leak");
@@ -87,22 +88,22 @@ TEST(DoctorCommand, FindsTheLeakOfTheSample) {
 }
 
 TEST(DoctorCommand, ShowsTheFailureOfARecording) {
-  const auto patients = patients_of(trace::testing::small_trace());
-  expect_golden("doctor/small.txt", draw_doctor(patients, {}));
-  expect_golden("doctor/small.json", doctor_json(patients));
-  expect_schema(doctor_json(patients));
-  EXPECT_EQ(patients[0].diagnosis.health, diagnose::Health::kShortage);
+  const auto devices = devices_of(trace::testing::small_trace());
+  expect_golden("doctor/small.txt", draw_doctor(devices, {}));
+  expect_golden("doctor/small.json", doctor_json(devices));
+  expect_schema(doctor_json(devices));
+  EXPECT_EQ(devices[0].diagnosis.health, diagnose::Health::kShortage);
 }
 
 TEST(DoctorCommand, CallsPlainTrainingHealthy) {
-  const auto patients = patients_of(recorded("seed_deepnet"));
-  EXPECT_EQ(patients[0].diagnosis.health, diagnose::Health::kHealthy);
-  EXPECT_THAT(draw_doctor(patients, {}), HasSubstr("\nhealthy: "));
+  const auto devices = devices_of(recorded("seed_deepnet"));
+  EXPECT_EQ(devices[0].diagnosis.health, diagnose::Health::kHealthy);
+  EXPECT_THAT(draw_doctor(devices, {}), HasSubstr("\nhealthy: "));
 }
 
 TEST(DoctorCommand, ProvesASettingAgainstFragmentation) {
-  const auto patients = patients_of(recorded("gnn_sampled"));
-  const nlohmann::json answer = nlohmann::json::parse(doctor_json(patients));
+  const auto devices = devices_of(recorded("gnn_sampled"));
+  const nlohmann::json answer = nlohmann::json::parse(doctor_json(devices));
   expect_schema(answer.dump());
   expect_adds_up(answer["account"]);
   EXPECT_EQ(answer["verdict"], "fragmentation");
@@ -112,13 +113,14 @@ TEST(DoctorCommand, ProvesASettingAgainstFragmentation) {
 }
 
 TEST(DoctorCommand, ShowsTheWorstOfSeveral) {
-  auto patients = patients_of(recorded("seed_deepnet"));
-  for (Patient& patient : sample("leak_loss.pickle.zst")) patients.push_back(std::move(patient));
-  EXPECT_EQ(worst(patients).diagnosis.health, diagnose::Health::kLeak);
-  const std::string text = draw_doctor(patients, {});
+  auto devices = devices_of(recorded("seed_deepnet"));
+  for (DeviceDiagnosis& device : sample("leak_loss.pickle.zst"))
+    devices.push_back(std::move(device));
+  EXPECT_EQ(worst(devices).diagnosis.health, diagnose::Health::kLeak);
+  const std::string text = draw_doctor(devices, {});
   EXPECT_THAT(text, HasSubstr("healthy"));
   EXPECT_THAT(text, HasSubstr("\nleak: "));
-  EXPECT_EQ(nlohmann::json::parse(doctor_json(patients))["devices"].size(), 2U);
+  EXPECT_EQ(nlohmann::json::parse(doctor_json(devices))["devices"].size(), 2U);
 }
 
 TEST(DoctorCommand, ExplainsAPastedMessage) {
@@ -133,11 +135,11 @@ TEST(DoctorCommand, ExplainsAPastedMessage) {
 }
 
 TEST(DoctorCommand, StaysWithinTheTerminal) {
-  const auto patients = patients_of(trace::testing::small_trace());
+  const auto devices = devices_of(trace::testing::small_trace());
   const auto message = diagnose::read_oom_log(kMessage);
   for (int width = 80; width < 120; width += 3) {
     const Context context{.out = {.width = width}};
-    std::istringstream lines(draw_doctor(patients, context) + draw_messages(*message, context));
+    std::istringstream lines(draw_doctor(devices, context) + draw_messages(*message, context));
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(report::display_width(line), width) << line;
     }

@@ -15,7 +15,7 @@
 #include "headroom/trace/file.h"
 
 #include "tests/support/process.h"
-#include "tests/trace/pickle_text.h"
+#include "tests/trace/pickle/pickle_text.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::cli {

@@ -1,5 +1,5 @@
 // `headroom info` step by step, on recordings made by hand. convert_test.cpp runs it for real.
-#include "cli/info.h"
+#include "cli/info/info.h"
 
 #include <fstream>
 #include <sstream>
@@ -12,7 +12,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/report/text.h"
 
-#include "cli/trace_input.h"
+#include "cli/input/trace_input.h"
 #include "tests/support/golden.h"
 #include "tests/support/json_schema.h"
 #include "tests/trace/samples.h"
@@ -28,7 +28,7 @@ using headroom::testing::expect_golden;
 using headroom::testing::schema_mismatches;
 using trace::TraceFile;
 
-const InfoQuestion kQuestion{.path = "runs/small.pickle.zst"};
+const InfoRequest kRequest{.path = "runs/small.pickle.zst"};
 
 TraceFile file_of(trace::Trace trace) {
   return {.trace = std::move(trace), .is_packed = true, .file_bytes = 3210};
@@ -59,11 +59,11 @@ TraceFile rich() {
 }
 
 std::string drawn(const TraceFile& file, const Context& context = {}) {
-  return draw_info(look_into(file, kQuestion), kQuestion, context);
+  return draw_info(look_into(file, kRequest.options), kRequest, context);
 }
 
-nlohmann::json json_of(const TraceFile& file, const InfoQuestion& question = kQuestion) {
-  return nlohmann::json::parse(info_json(look_into(file, question), question));
+nlohmann::json json_of(const TraceFile& file, const InfoRequest& request = kRequest) {
+  return nlohmann::json::parse(info_json(look_into(file, request.options), request));
 }
 
 nlohmann::json info_schema() {
@@ -73,7 +73,7 @@ nlohmann::json info_schema() {
 
 TEST(InfoGolden, ASmallRecording) {
   expect_golden("info/small.txt", drawn(small()));
-  expect_golden("info/small.json", info_json(look_into(small(), kQuestion), kQuestion));
+  expect_golden("info/small.json", info_json(look_into(small(), kRequest.options), kRequest));
 }
 
 TEST(InfoGolden, TheEndOfAHistory) {
@@ -144,10 +144,10 @@ TEST(InfoView, SplitsASiteByTheFramesBelowIt) {  // #22
 
 TEST(InfoView, StaysWithinTheTerminalHoweverHoldersAreListed) {
   for (const InfoBy by : {InfoBy::kSite, InfoBy::kStack, InfoBy::kModule}) {
-    const InfoQuestion question{.path = "x.pickle", .by = by};
+    const InfoRequest request{.path = "x.pickle", .by = by};
     for (const bool has_unicode : {true, false}) {
       const Context context{.out = {.width = 80, .has_unicode = has_unicode}};
-      std::istringstream lines(draw_info(look_into(split(), question), question, context));
+      std::istringstream lines(draw_info(look_into(split(), request.options), request, context));
       for (std::string line; std::getline(lines, line);) {
         const bool is_next = line.starts_with("Next:");
         EXPECT_TRUE(is_next || report::display_width(line) <= 80) << line;

@@ -1,5 +1,5 @@
 // Which steps a page has a plan of.
-#include "cli/plan_grid.h"
+#include "cli/plan/plan_grid.h"
 
 #include <set>
 

@@ -1,5 +1,5 @@
 // `headroom replay` step by step on a small recording, and from outside.
-#include "cli/replay.h"
+#include "cli/replay/replay.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -53,10 +53,10 @@ std::vector<replay::Policy> policies(const std::vector<std::string>& names) {
   return out;
 }
 
-std::string drawn(const char* name, ReplayQuestion question, const Context& context = {}) {
+std::string drawn(const char* name, ReplayRequest request, const Context& context = {}) {
   const trace::Trace trace = trace_of(recording(name));
-  question.path = std::string("runs/") + name + ".pickle.zst";
-  const std::string text = draw(replay_all(trace, question, context), context);
+  request.path = std::string("runs/") + name + ".pickle.zst";
+  const std::string text = draw(replay_all(trace, request, context), context);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_LE(report::display_width(line), 100) << line;
@@ -97,20 +97,20 @@ TEST(Replay, JsonIsAsDocumented) {
                                                                     {"streams", {}}};
   for (const auto& [name, named] : cases) {
     const trace::Trace trace = trace_of(recording(name));
-    ReplayQuestion question{.policies = policies(named), .verifies = true};
-    const auto plain = nlohmann::json::parse(replay_json(replay_all(trace, question, {})));
+    ReplayRequest request{.policies = policies(named), .verifies = true};
+    const auto plain = nlohmann::json::parse(replay_json(replay_all(trace, request, {})));
     EXPECT_THAT(schema_mismatches(replay_schema(), plain), IsEmpty()) << name;
-    question = {.policies = policies({"pytorch:default"}), .limit_bytes = 300_MiB};
-    const auto failed = nlohmann::json::parse(replay_json(replay_all(trace, question, {})));
+    request = {.policies = policies({"pytorch:default"}), .limit_bytes = 300_MiB};
+    const auto failed = nlohmann::json::parse(replay_json(replay_all(trace, request, {})));
     EXPECT_THAT(schema_mismatches(replay_schema(), failed), IsEmpty()) << name;
   }
 }
 
 TEST(Replay, ExitsByWhatItFound) {
   const trace::Trace trace = trace_of(recording("gpt2_varlen"));
-  const auto code = [&](ReplayQuestion question) {
-    if (question.policies.empty()) question.policies = policies({"pytorch"});
-    return verdict(replay_all(trace, question, {}));
+  const auto code = [&](ReplayRequest request) {
+    if (request.policies.empty()) request.policies = policies({"pytorch"});
+    return verdict(replay_all(trace, request, {}));
   };
   EXPECT_EQ(code({}), ExitCode::kDone);
   EXPECT_EQ(code({.verifies = true}), ExitCode::kDone);

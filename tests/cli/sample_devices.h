@@ -2,7 +2,7 @@
 // tested on machines that have neither.
 #pragma once
 
-#include "cli/devices.h"
+#include "cli/devices/devices.h"
 
 namespace headroom::cli {
 

@@ -1,5 +1,5 @@
 // `headroom tune` step by step on answers made by hand, and from outside on a real snapshot.
-#include "cli/tune.h"
+#include "cli/tune/tune.h"
 
 #include <filesystem>
 #include <fstream>
@@ -47,7 +47,7 @@ Candidate candidate(const std::string& conf, std::uint64_t peak, int parts) {
 
 TuneReport found() {
   TuneReport report{
-      .question = {.paths = {"runs/gpt2.pickle.zst"}},
+      .request = {.paths = {"runs/gpt2.pickle.zst"}},
       .histories = {{.name = "gpt2.pickle.zst", .allocs = 33437, .peak_live = 12'966'994'432}},
       .version = memory::kPyTorch211};
   replay::TuneResult& result = report.result;
@@ -77,7 +77,7 @@ TuneReport nothing_to_change() {
 
 TuneReport nothing_fits() {
   TuneReport report = found();
-  report.question.options.limit_bytes = 12_GiB;
+  report.request.options.limit_bytes = 12_GiB;
   report.histories[0].failures = 1;
   replay::TuneResult& result = report.result;
   result.has_limit = true;
@@ -92,7 +92,7 @@ TuneReport nothing_fits() {
 
 TuneReport now_it_fits() {
   TuneReport report = nothing_fits();
-  report.question.options.card_bytes = 16_GiB;
+  report.request.options.card_bytes = 16_GiB;
   replay::TuneResult& result = report.result;
   result.best.fits = true;
   result.best.served = 1;

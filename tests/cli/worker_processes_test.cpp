@@ -1,5 +1,5 @@
 // Work shared among processes: order, progress, and what goes wrong in one of them.
-#include "cli/worker_processes.h"
+#include "cli/plan/worker_processes.h"
 
 #include <csignal>
 #include <stdexcept>

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/error.h"
-#include "headroom/device/internal/cpu_areas.h"
-#include "headroom/device/internal/cpu_machine.h"
+#include "headroom/device/cpu/internal/areas.h"
+#include "headroom/device/cpu/internal/machine.h"
 
 #include "tests/device/small_device.h"
 

@@ -15,7 +15,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/internal/cpu_areas.h"
+#include "headroom/device/cpu/internal/areas.h"
 #include "headroom/device/registry.h"
 
 #include "tests/device/small_device.h"

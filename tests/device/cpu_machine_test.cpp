@@ -1,6 +1,4 @@
 // What the cpu device reads about the machine, shown to it as folders of other machines.
-#include "headroom/device/internal/cpu_machine.h"
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -9,8 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/internal/cpu_hierarchy.h"
-#include "headroom/device/internal/cpu_room.h"
+#include "headroom/device/cpu/internal/hierarchy.h"
+#include "headroom/device/cpu/internal/machine.h"
+#include "headroom/device/cpu/internal/room.h"
 
 namespace headroom::device::internal {
 namespace {

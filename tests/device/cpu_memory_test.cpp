@@ -11,8 +11,8 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/internal/cpu_areas.h"
-#include "headroom/device/internal/cpu_memory_file.h"
+#include "headroom/device/cpu/internal/areas.h"
+#include "headroom/device/cpu/internal/memory_file.h"
 
 #include "tests/device/small_device.h"
 

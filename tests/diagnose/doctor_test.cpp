@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 
 #include "tests/analysis/scripted_program.h"
 
@@ -66,7 +66,7 @@ TEST(Doctor, ALeakThatEndsInAFailureIsALeak) {
   EXPECT_EQ(diagnosis.health, Health::kLeak);
   EXPECT_EQ(diagnosis.findings[0].bytes, 5_MiB);
   EXPECT_NE(diagnosis.findings.back().kind, FindingKind::kLeak);
-  EXPECT_THAT(report::summary_words(diagnosis), HasSubstr("until an allocation failed"));
+  EXPECT_THAT(report::summary_text(diagnosis), HasSubstr("until an allocation failed"));
 }
 
 // Findings that name our own allocator, with what it was measured to take.
@@ -105,7 +105,7 @@ TEST(Doctor, HolesAreFragmentationWithAProvedSetting) {
   EXPECT_EQ(diagnosis.health, Health::kFragmentation);
   ASSERT_FALSE(diagnosis.findings.empty());
   EXPECT_TRUE(diagnosis.findings[0].is_proved());
-  EXPECT_THAT(report::remedy_words(diagnosis, diagnosis.findings[0]),
+  EXPECT_THAT(report::remedy_text(diagnosis, diagnosis.findings[0]),
               StartsWith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
   ASSERT_TRUE(diagnosis.proof && diagnosis.proof->paged);
   EXPECT_TRUE(diagnosis.proof->paged->fits);

@@ -12,7 +12,7 @@
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 
 #include "tests/analysis/scripted_program.h"
 
@@ -200,13 +200,13 @@ TEST(WhatIf, ACardSaysWhetherItWouldHaveFitted) {
   const Diagnosis large = examined(trace, {.card_bytes = 2_GiB});
   ASSERT_TRUE(large.what_if);
   EXPECT_TRUE(large.what_if->fits);
-  EXPECT_THAT(report::summary_words(large), HasSubstr("It fits on a card of 2GiB"));
+  EXPECT_THAT(report::summary_text(large), HasSubstr("It fits on a card of 2GiB"));
   const Diagnosis small = examined(trace, {.card_bytes = 512_MiB});
   ASSERT_TRUE(small.what_if);
   EXPECT_FALSE(small.what_if->fits);
   EXPECT_EQ(small.explanation.verdict, memory::Verdict::kShortage);
   EXPECT_EQ(small.account.total_bytes, 512_MiB);
-  EXPECT_THAT(report::summary_words(small), HasSubstr("It does not fit on a card of 512MiB"));
+  EXPECT_THAT(report::summary_text(small), HasSubstr("It does not fit on a card of 512MiB"));
   EXPECT_FALSE(examined(trace).what_if);
 }
 
@@ -217,7 +217,7 @@ TEST(WhatIf, ALargerLimitServesWhatFailed) {
   ASSERT_TRUE(diagnosis.what_if);
   EXPECT_TRUE(diagnosis.what_if->fits);
   EXPECT_EQ(diagnosis.moment, Moment::kPeak);
-  EXPECT_THAT(report::summary_words(diagnosis),
+  EXPECT_THAT(report::summary_text(diagnosis),
               HasSubstr("the requests that failed in the recording succeed"));
 }
 
@@ -237,10 +237,10 @@ TEST(Failures, ThatAProgramCatchesAreToldFromTheOneThatEndsIt) {
   EXPECT_EQ(caught.failures.count, 5U);
   EXPECT_EQ(caught.failures.bursts, 1U);
   EXPECT_TRUE(caught.failures.went_on);
-  EXPECT_THAT(report::summary_words(caught), HasSubstr("the program went on"));
+  EXPECT_THAT(report::summary_text(caught), HasSubstr("the program went on"));
   const Diagnosis ended = run(false);
   EXPECT_FALSE(ended.failures.went_on) << "frees are what an error leaves behind";
-  EXPECT_THAT(report::summary_words(ended), Not(HasSubstr("went on")));
+  EXPECT_THAT(report::summary_text(ended), Not(HasSubstr("went on")));
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/diagnose/doctor.h"
 #include "headroom/memory/allocator_choice.h"
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 #include "headroom/trace/device_name.h"
-#include "headroom/trace/history.h"
+#include "headroom/trace/record/history.h"
 
 namespace headroom::diagnose {
 namespace {
@@ -67,14 +67,14 @@ TEST_P(LiveVerdict, IsDoctorsVerdictOnTheRecording) {
     const Diagnosis diagnosis = examine(index, {.replays = {.threads = 1}});
     const memory::Account& live = failed.report->account;
     EXPECT_EQ(diagnosis.explanation.verdict, failed.report->explanation.verdict)
-        << seed << failed.report->text << report::summary_words(diagnosis);
+        << seed << failed.report->text << report::summary_text(diagnosis);
     EXPECT_EQ(diagnosis.account.segment_asked_bytes, live.segment_asked_bytes) << seed;
     EXPECT_EQ(diagnosis.account.limit_bytes, live.limit_bytes) << seed;
     EXPECT_EQ(diagnosis.account.live(), live.live()) << seed;
     EXPECT_EQ(diagnosis.account.device, device->id());
     EXPECT_EQ(trace::device_name(failed.trace, recorded), "meta:0");
     for (const Finding& finding : diagnosis.findings) {
-      EXPECT_THAT(report::remedy_words(diagnosis, finding), Not(HasSubstr("PYTORCH_")));
+      EXPECT_THAT(report::remedy_text(diagnosis, finding), Not(HasSubstr("PYTORCH_")));
     }
   }
 }

@@ -10,7 +10,7 @@
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/policy.h"
 #include "headroom/replay/program.h"
-#include "headroom/report/doctor_words.h"
+#include "headroom/report/doctor_text.h"
 
 #include "tests/trace/samples.h"
 
@@ -107,13 +107,12 @@ TEST(OurAllocator, IsRecommendedWithWhatItTakes) {
   };
   const Diagnosis two_streams = diagnosis_of("streams");
   EXPECT_TRUE(two_streams.uses_streams);
-  EXPECT_THAT(report::remedy_words(two_streams, *paged(two_streams)), HasSubstr("record_stream"));
-  EXPECT_THAT(report::reason_words(two_streams, *paged(two_streams)),
+  EXPECT_THAT(report::remedy_text(two_streams, *paged(two_streams)), HasSubstr("record_stream"));
+  EXPECT_THAT(report::reason_text(two_streams, *paged(two_streams)),
               HasSubstr("its driver calls take"));
   const Diagnosis one_stream = diagnosis_of("gnn_sampled");
   EXPECT_FALSE(one_stream.uses_streams);
-  EXPECT_THAT(report::remedy_words(one_stream, *paged(one_stream)),
-              Not(HasSubstr("record_stream")));
+  EXPECT_THAT(report::remedy_text(one_stream, *paged(one_stream)), Not(HasSubstr("record_stream")));
 }
 
 // PyTorch's settings inherited what was reserved before, and our allocator started empty (#22).

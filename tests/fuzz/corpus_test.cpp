@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "headroom/trace/hrt_writer.h"
+#include "headroom/trace/hrt/hrt_writer.h"
 
 #include "tests/fuzz/hrt_property.h"
 #include "tests/fuzz/idx_property.h"

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <zstd.h>
 
-#include "headroom/trace/hrt_reader.h"
-#include "headroom/trace/hrt_writer.h"
-#include "headroom/trace/internal/byte_stream.h"
-#include "headroom/trace/internal/crc32c.h"
-#include "headroom/trace/internal/hrt_format.h"
+#include "headroom/trace/hrt/hrt_reader.h"
+#include "headroom/trace/hrt/hrt_writer.h"
+#include "headroom/trace/hrt/internal/byte_stream.h"
+#include "headroom/trace/hrt/internal/crc32c.h"
+#include "headroom/trace/hrt/internal/hrt_format.h"
 
 namespace headroom::trace::testing {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "headroom/trace/pickle_reader.h"
-#include "headroom/trace/pickle_writer.h"
+#include "headroom/trace/pickle/pickle_reader.h"
+#include "headroom/trace/pickle/pickle_writer.h"
 
 namespace headroom::trace::testing {
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "headroom/memory/internal/block.h"
+#include "headroom/memory/caching/internal/block.h"
 
 #include "tests/support/seed.h"
 
@@ -15,7 +15,7 @@ namespace headroom::memory::internal {
 namespace {
 
 TEST(AddressMap, FindsNothingWhenEmpty) {
-  AddressMap map;
+  AddressMap<Block> map;
   EXPECT_TRUE(map.empty());
   EXPECT_EQ(map.find(512), nullptr);
 }
@@ -25,7 +25,7 @@ TEST(AddressMap, AnswersAsAMapDoes) {
   const unsigned seed = headroom::testing::test_seed();
   SCOPED_TRACE(headroom::testing::seed_text(seed));
   std::mt19937_64 random(seed);
-  AddressMap map;
+  AddressMap<Block> map;
   std::unordered_map<DeviceAddress, Block*> expected;
   std::vector<DeviceAddress> addresses;
   std::vector<Block> blocks(16);

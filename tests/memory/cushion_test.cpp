@@ -1,5 +1,5 @@
 // How wide the cushion gets, by a clock that the test moves.
-#include "headroom/memory/internal/cushion.h"
+#include "headroom/memory/paged/internal/cushion.h"
 
 #include <chrono>
 #include <memory>

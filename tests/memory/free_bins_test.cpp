@@ -1,4 +1,4 @@
-#include "headroom/memory/internal/free_bins.h"
+#include "headroom/memory/paged/internal/free_bins.h"
 
 #include <cstdint>
 #include <deque>
@@ -13,8 +13,8 @@
 namespace headroom::memory::internal {
 namespace {
 
-Block& add_hole(std::deque<Block>& blocks, std::uint64_t size, DeviceAddress address) {
-  Block& block = blocks.emplace_back();
+PagedBlock& add_hole(std::deque<PagedBlock>& blocks, std::uint64_t size, DeviceAddress address) {
+  PagedBlock& block = blocks.emplace_back();
   block.size = size;
   block.address = address;
   return block;
@@ -29,7 +29,7 @@ TEST(FreeBins, FindNothingWhenEmpty) {
 }
 
 TEST(FreeBins, OfEqualHolesFindTheLowest) {
-  std::deque<Block> blocks;
+  std::deque<PagedBlock> blocks;
   FreeBins bins;
   for (const DeviceAddress address : {4096U, 1024U, 8192U}) {
     bins.insert(add_hole(blocks, 1024, address));
@@ -46,8 +46,8 @@ TEST(FreeBins, FindTheSmallestThatIsLargeEnough) {
   SCOPED_TRACE(headroom::testing::seed_text(seed));
   std::mt19937_64 random(seed);
   const auto draw = [&] { return 512 * (1 + random() % (std::uint64_t{1} << random() % 50U)); };
-  std::deque<Block> blocks;
-  std::vector<Block*> holes;
+  std::deque<PagedBlock> blocks;
+  std::vector<PagedBlock*> holes;
   FreeBins bins;
   for (int i = 0; i < 20'000; ++i) {
     if (holes.size() < 4 || (holes.size() < 8 && random() % 2 == 0)) {
@@ -59,13 +59,13 @@ TEST(FreeBins, FindTheSmallestThatIsLargeEnough) {
       holes.pop_back();
     }
     const std::uint64_t size = draw();
-    const Block* best = nullptr;
-    for (const Block* hole : holes) {
+    const PagedBlock* best = nullptr;
+    for (const PagedBlock* hole : holes) {
       const bool is_better = best == nullptr || hole->size < best->size ||
                              (hole->size == best->size && hole->address < best->address);
       if (hole->size >= size && is_better) best = hole;
     }
-    const Block* const found = bins.find(size);
+    const PagedBlock* const found = bins.find(size);
     ASSERT_EQ(found == nullptr, best == nullptr);
     if (best == nullptr) continue;
     EXPECT_EQ(found->size, best->size);

@@ -1,4 +1,4 @@
-#include "headroom/memory/internal/free_index.h"
+#include "headroom/memory/caching/internal/free_index.h"
 
 #include <array>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "headroom/memory/internal/block.h"
+#include "headroom/memory/caching/internal/block.h"
 
 #include "tests/support/seed.h"
 

@@ -12,8 +12,8 @@
 
 #include "headroom/nn.h"
 #include "headroom/nn/internal/batch_workers.h"
-#include "headroom/tensor/cpu/thread_pool.h"
-#include "headroom/trace/history.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
+#include "headroom/trace/record/history.h"
 
 #include "tests/autograd/world.h"
 #include "tests/support/stream_gate.h"

@@ -15,7 +15,7 @@
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/replay/player.h"
 #include "headroom/replay/policy.h"
-#include "headroom/trace/history.h"
+#include "headroom/trace/record/history.h"
 
 #include "tests/memory/recording.h"
 #include "tests/replay/program_of.h"

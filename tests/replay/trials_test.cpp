@@ -157,7 +157,7 @@ TEST(LiveFloor, NothingTakesLess) {
                                                &program_of("resnet50_gc_tight")};
   for (const Program* program : programs) {
     LiveFloor floor(*program);
-    const std::unique_ptr<Halves> halves = Halves::of(*program);
+    const std::unique_ptr<Halves> halves = Halves::split(*program);
     for (int i = 0; i < 25; ++i) {
       ReplayOptions options = with_settings(*program, random_config(random));
       options.limit_bytes.reset();

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "headroom/tensor.h"
-#include "headroom/tensor/cpu/exponential.h"
-#include "headroom/tensor/cpu/sums.h"
-#include "headroom/tensor/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/exponential.h"
+#include "headroom/tensor/cpu/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/sums.h"
 
 namespace headroom::tensor::cpu {
 namespace {

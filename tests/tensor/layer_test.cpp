@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "headroom/tensor/cpu/thread_pool.h"
-#include "headroom/tensor/cpu/workspace.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
+#include "headroom/tensor/cpu/internal/workspace.h"
 #include "headroom/tensor/tape.h"
 
 #include "tests/tensor/op_suite.h"

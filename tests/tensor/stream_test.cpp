@@ -10,7 +10,7 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
 #include "headroom/tensor.h"
-#include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
 
 #include "tests/support/stream_gate.h"
 

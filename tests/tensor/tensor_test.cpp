@@ -10,8 +10,8 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/caching/caching_allocator.h"
-#include "headroom/tensor/cpu/exponential.h"
-#include "headroom/tensor/cpu/philox.h"
+#include "headroom/tensor/cpu/internal/exponential.h"
+#include "headroom/tensor/philox.h"
 
 namespace headroom {
 namespace {

@@ -26,7 +26,7 @@ REFUSED = [
     ("headroom/device/a.cpp", '"device.h"', "from the repository root"),
     ("headroom/strange/a.h", "<vector>", "give it a row"),
     ("headroom/memory.h", '"headroom/device/internal/ids.h"', "internal/ headers of device"),
-    ("cli/devices.cpp", '"headroom/device/internal/ids.h"', "internal/ headers of device"),
+    ("cli/devices/devices.cpp", '"headroom/device/internal/ids.h"', "internal/ headers of device"),
     ("bindings/c/headroom.cpp", '"headroom/memory/internal/pool.h"', "internal/ headers of memory"),
     ("examples/hello.cpp", '"headroom/memory/internal/pool.h"', "internal/ headers of memory"),
     ("headroom/report/table.h", "<fmt/core.h>", "a public header includes the standard library"),
@@ -36,6 +36,11 @@ REFUSED = [
     ("headroom/memory/internal/a.h", "<cuda_runtime_api.h>", "CUDA headers stay in"),
     ("cli/main.cpp", "<cublasLt.h>", "CUDA headers stay in"),
     ("headroom/trace/a.cpp", "<sys/syscall.h>", "Linux-only"),
+    ("headroom/trace/hrt/a.cpp", '"headroom/trace/pickle/internal/a.h"', "of trace/pickle are its own"),
+    ("headroom/trace/file.cpp", '"headroom/trace/hrt/internal/a.h"', "of trace/hrt are its own"),
+    ("benchmarks/a.cpp", '"headroom/memory/internal/pool.h"', "internal/ headers of memory"),
+    ("benchmarks/a.cpp", "<cuda.h>", "CUDA headers stay in"),
+    ("cli/a/a.cpp", '"benchmarks/bench.h"', "works without its benchmarks"),
 ]
 
 ALLOWED = [
@@ -48,8 +53,12 @@ ALLOWED = [
     ("headroom/report/a.cpp", "<fmt/core.h>"),
     ("headroom/report/internal/a.h", "<fmt/core.h>"),
     ("headroom/trace/a.cpp", '"headroom/memory/event.h"'),
-    ("cli/devices.cpp", '"cli/command.h"'),
-    ("cli/devices.cpp", "<CLI/CLI.hpp>"),
+    ("headroom/trace/hrt/a.cpp", '"headroom/trace/internal/a.h"'),
+    ("headroom/trace/hrt/internal/a.cpp", '"headroom/trace/hrt/internal/a.h"'),
+    ("benchmarks/a.cpp", '"cli/command.h"'),
+    ("benchmarks/torch/a.cpp", "<c10/cuda/CUDACachingAllocator.h>"),
+    ("cli/devices/devices.cpp", '"cli/command.h"'),
+    ("cli/devices/devices.cpp", "<CLI/CLI.hpp>"),
     ("examples/hello.cpp", '"headroom/headroom.h"'),
     ("tests/device/a_test.cpp", '"headroom/device/internal/ids.h"'),
     ("tests/device/a_test.cpp", "<gtest/gtest.h>"),
@@ -92,6 +101,23 @@ class CheckIncludes(unittest.TestCase):
                 complaints = check_includes.check(self.root)
                 self.assertEqual(len(complaints), 1, complaints)
                 self.assertIn("cli/a.cpp:3: ", complaints[0])
+
+    def test_a_header_is_listed_or_internal(self):
+        self.plant("headroom/base/a.h", "<vector>")
+        (self.root / "headroom/CMakeLists.txt").write_text(
+            "headroom_add_module(base TIER embed\n  HEADERS b.h internal/d.h)\n")
+        complaints = check_includes.check(self.root)
+        self.assertEqual(len(complaints), 1, complaints)
+        self.assertIn("headroom/base/a.h: is not among the public headers", complaints[0])
+        (self.root / "headroom/base/a.h").rename(self.root / "headroom/base/b.h")
+        self.assertEqual(check_includes.check(self.root), [])
+        (self.root / "headroom/base/internal").mkdir()
+        (self.root / "headroom/base/internal/c.h").write_text("#pragma once\n")
+        self.assertEqual(check_includes.check(self.root), [])
+        (self.root / "headroom/base/internal/d.h").write_text("#pragma once\n")
+        complaints = check_includes.check(self.root)
+        self.assertEqual(len(complaints), 1, complaints)
+        self.assertIn("cannot be both", complaints[0])
 
     def run_script(self, *arguments):
         return subprocess.run([sys.executable, TOOLS / "check_includes.py", "--root", self.root,

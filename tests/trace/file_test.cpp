@@ -14,9 +14,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "headroom/trace/pickle_writer.h"
+#include "headroom/trace/pickle/pickle_writer.h"
 
-#include "tests/trace/pickle_text.h"
+#include "tests/trace/pickle/pickle_text.h"
 
 namespace headroom::trace {
 namespace {

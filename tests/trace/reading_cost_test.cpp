@@ -14,13 +14,13 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/trace/hrt/internal/byte_stream.h"
+#include "headroom/trace/hrt/internal/crc32c.h"
+#include "headroom/trace/hrt/internal/hrt_format.h"
 #include "headroom/trace/internal/budget.h"
-#include "headroom/trace/internal/byte_stream.h"
-#include "headroom/trace/internal/crc32c.h"
-#include "headroom/trace/internal/hrt_format.h"
 
 #include "tests/support/process.h"
-#include "tests/trace/pickle_text.h"
+#include "tests/trace/pickle/pickle_text.h"
 
 namespace headroom::trace {
 namespace {

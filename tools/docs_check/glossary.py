@@ -90,12 +90,12 @@ def labels_of(root, files):
         for label in verdicts_of(json.loads(text_of(VERDICTS))):
             yield VERDICTS, label
     for name in sorted(files):
-        if re.match(r"(cli|headroom/report)/.*\.cpp$", name):
+        if re.match(r"(cli|benchmarks|headroom/report)/.*\.cpp$", name):
             text = text_of(name)
             for label in [*constructor_strings(text), *re.findall(rf"\.title = {STRING}", text),
                           *re.findall(rf"BarPart\{{{STRING}", text)]:
                 yield name, re.sub(r"\{[^}]*\}", "", label)
-    printers = [name for name in files if re.match(r"(cli|headroom/(report|memory))/.*\.cpp$", name)]
+    printers = [name for name in files if re.match(r"(cli|benchmarks|headroom/(report|memory))/.*\.cpp$", name)]
     printed = " ".join(re.findall(STRING, "\n".join(text_of(name) for name in printers)))
     for term in TERMS:
         if term in printed:

@@ -139,7 +139,7 @@ def variable_complaints(names):
         return
     known = set(VARIABLE.findall((names.root / ENVIRONMENT).read_text(encoding="utf-8")))
     for name in sorted(names.files):
-        if re.match(r"(headroom|cli|bindings)/.*\.(cpp|h|py)$", name):
+        if re.match(r"(headroom|cli|benchmarks|bindings)/.*\.(cpp|h|py)$", name):
             text = (names.root / name).read_text(encoding="utf-8", errors="replace")
             for variable in sorted(set(re.findall(r'"(HEADROOM_[A-Z_]+)"', text)) - known):
                 yield f"{name}: {variable} is not in {ENVIRONMENT}"

@@ -38,7 +38,7 @@ RuleMatch::RuleMatch(const Trace& trace, const CategoryRules& rules)
   }
 }
 
-std::optional<memory::Category> RuleMatch::of(const Lifetime& block) {
+std::optional<memory::Category> RuleMatch::category_of(const Lifetime& block) {
   for (std::size_t i = 0; i < rules_.all.size(); ++i) {
     const CategoryRule& rule = rules_.all[i];
     if (known_[i].empty()) {

@@ -16,7 +16,7 @@ class RuleMatch {
   RuleMatch(const Trace& trace, const CategoryRules& rules);
 
   // The category of the first rule that fits.
-  [[nodiscard]] std::optional<memory::Category> of(const Lifetime& block);
+  [[nodiscard]] std::optional<memory::Category> category_of(const Lifetime& block);
 
  private:
   [[nodiscard]] bool fits(const CategoryRule& rule, const Lifetime& block);

@@ -144,7 +144,7 @@ Askers::Askers(const TraceIndex& index)
   find_steps();
 }
 
-Asker Askers::of(const Lifetime& block) {
+Asker Askers::asker_of(const Lifetime& block) {
   std::uint8_t& annotated = annotated_[block.details];
   if (annotated == kNotYet) annotated = static_cast<std::uint8_t>(by_annotation(block.details));
   if (static_cast<Asker>(annotated) != Asker::kUnknown) return static_cast<Asker>(annotated);

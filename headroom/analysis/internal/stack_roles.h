@@ -25,7 +25,7 @@ class Askers {
   // Is referred to.
   explicit Askers(const TraceIndex& index);
 
-  [[nodiscard]] Asker of(const Lifetime& block);
+  [[nodiscard]] Asker asker_of(const Lifetime& block);
 
  private:
   [[nodiscard]] Asker by_stack(StackId stack) const;

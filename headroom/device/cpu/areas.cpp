@@ -1,3 +1,5 @@
+#include "headroom/device/cpu/internal/areas.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <sys/mman.h>
@@ -5,9 +7,8 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/internal/cpu_areas.h"
-#include "headroom/device/internal/cpu_bytes.h"
-#include "headroom/device/internal/cpu_process.h"
+#include "headroom/device/cpu/internal/bytes.h"
+#include "headroom/device/cpu/internal/process.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device::internal {

@@ -1,6 +1,6 @@
-#include <cstring>
+#include "headroom/device/cpu/internal/bytes.h"
 
-#include "headroom/device/internal/cpu_bytes.h"
+#include <cstring>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

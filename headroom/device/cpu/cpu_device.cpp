@@ -13,14 +13,14 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
-#include "headroom/device/internal/cpu_areas.h"
-#include "headroom/device/internal/cpu_bytes.h"
-#include "headroom/device/internal/cpu_hierarchy.h"
-#include "headroom/device/internal/cpu_machine.h"
-#include "headroom/device/internal/cpu_measure.h"
-#include "headroom/device/internal/cpu_memory.h"
-#include "headroom/device/internal/cpu_process.h"
-#include "headroom/device/internal/cpu_stream_table.h"
+#include "headroom/device/cpu/internal/areas.h"
+#include "headroom/device/cpu/internal/bytes.h"
+#include "headroom/device/cpu/internal/hierarchy.h"
+#include "headroom/device/cpu/internal/machine.h"
+#include "headroom/device/cpu/internal/measure.h"
+#include "headroom/device/cpu/internal/memory.h"
+#include "headroom/device/cpu/internal/process.h"
+#include "headroom/device/cpu/internal/stream_table.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device {

@@ -1,3 +1,5 @@
+#include "headroom/device/cpu/internal/hierarchy.h"
+
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -8,8 +10,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "headroom/device/internal/cpu_hierarchy.h"
-#include "headroom/device/internal/cpu_machine.h"
+#include "headroom/device/cpu/internal/machine.h"
 
 namespace headroom::device::internal {
 namespace {

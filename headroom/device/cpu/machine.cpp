@@ -1,11 +1,11 @@
+#include "headroom/device/cpu/internal/machine.h"
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <unistd.h>
-
-#include "headroom/device/internal/cpu_machine.h"
 
 namespace headroom::device::internal {
 namespace {

@@ -10,6 +10,8 @@
 // Memory is in huge pages where the system grants them, so address translation is mostly left
 // out. Everything is warm: the set has been read before it is timed. Each number is the best of
 // several rounds, because what disturbs a measurement (other programs) only ever makes it worse.
+#include "headroom/device/cpu/internal/measure.h"
+
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -26,8 +28,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/checked.h"
-#include "headroom/device/internal/cpu_hierarchy.h"
-#include "headroom/device/internal/cpu_measure.h"
+#include "headroom/device/cpu/internal/hierarchy.h"
 
 namespace headroom::device::internal {
 namespace {

@@ -1,3 +1,5 @@
+#include "headroom/device/cpu/internal/memory.h"
+
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -5,12 +7,11 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/check.h"
 #include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/internal/cpu_areas.h"
-#include "headroom/device/internal/cpu_bytes.h"
-#include "headroom/device/internal/cpu_memory.h"
-#include "headroom/device/internal/cpu_process.h"
-#include "headroom/device/internal/cpu_room.h"
-#include "headroom/device/internal/cpu_stream_table.h"
+#include "headroom/device/cpu/internal/areas.h"
+#include "headroom/device/cpu/internal/bytes.h"
+#include "headroom/device/cpu/internal/process.h"
+#include "headroom/device/cpu/internal/room.h"
+#include "headroom/device/cpu/internal/stream_table.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device::internal {

@@ -1,3 +1,5 @@
+#include "headroom/device/cpu/internal/memory_file.h"
+
 #include <cerrno>
 #include <fcntl.h>
 #include <iterator>
@@ -8,9 +10,8 @@
 #include <unistd.h>
 
 #include "headroom/base/error.h"
-#include "headroom/device/internal/cpu_areas.h"
-#include "headroom/device/internal/cpu_memory_file.h"
-#include "headroom/device/internal/cpu_process.h"
+#include "headroom/device/cpu/internal/areas.h"
+#include "headroom/device/cpu/internal/process.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device::internal {

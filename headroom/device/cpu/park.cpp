@@ -1,10 +1,11 @@
+#include "headroom/device/cpu/internal/park.h"
+
 #include <chrono>
 #include <cstdlib>
 #include <unistd.h>
 
-#include "headroom/device/internal/cpu_park.h"
-#include "headroom/device/internal/cpu_process.h"
-#include "headroom/device/internal/cpu_stream.h"
+#include "headroom/device/cpu/internal/process.h"
+#include "headroom/device/cpu/internal/stream.h"
 
 namespace headroom::device::internal {
 namespace {

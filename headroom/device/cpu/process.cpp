@@ -1,9 +1,10 @@
+#include "headroom/device/cpu/internal/process.h"
+
 #include <new>
 #include <pthread.h>
 #include <unistd.h>
 
 #include "headroom/base/check.h"
-#include "headroom/device/internal/cpu_process.h"
 
 namespace headroom::device::internal {
 namespace {

@@ -1,10 +1,11 @@
+#include "headroom/device/cpu/internal/room.h"
+
 #include <algorithm>
 #include <chrono>
 #include <sys/stat.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/internal/cpu_process.h"
-#include "headroom/device/internal/cpu_room.h"
+#include "headroom/device/cpu/internal/process.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device::internal {

@@ -1,3 +1,5 @@
+#include "headroom/device/cpu/internal/stream.h"
+
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -5,10 +7,9 @@
 #include <pthread.h>
 #include <utility>
 
-#include "headroom/device/internal/cpu_bytes.h"
-#include "headroom/device/internal/cpu_park.h"
-#include "headroom/device/internal/cpu_process.h"
-#include "headroom/device/internal/cpu_stream.h"
+#include "headroom/device/cpu/internal/bytes.h"
+#include "headroom/device/cpu/internal/park.h"
+#include "headroom/device/cpu/internal/process.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device::internal {

@@ -1,11 +1,12 @@
+#include "headroom/device/cpu/internal/stream_table.h"
+
 #include <array>
 #include <new>
 #include <system_error>
 #include <utility>
 
-#include "headroom/device/internal/cpu_bytes.h"
-#include "headroom/device/internal/cpu_process.h"
-#include "headroom/device/internal/cpu_stream_table.h"
+#include "headroom/device/cpu/internal/bytes.h"
+#include "headroom/device/cpu/internal/process.h"
 #include "headroom/device/internal/ids.h"
 #include "headroom/device/internal/status.h"
 

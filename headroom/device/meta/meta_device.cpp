@@ -13,8 +13,8 @@
 #include "headroom/device/internal/gap_map.h"
 #include "headroom/device/internal/ids.h"
 #include "headroom/device/internal/ledger.h"
-#include "headroom/device/internal/meta_state.h"
 #include "headroom/device/internal/status.h"
+#include "headroom/device/meta/internal/meta_state.h"
 
 namespace headroom::device {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "headroom/base/check.h"
 #include "headroom/memory/caching/caching_allocator.h"
-#include "headroom/memory/internal/caching_state.h"
+#include "headroom/memory/caching/internal/caching_state.h"
 #include "headroom/memory/internal/rounding.h"
 #include "headroom/memory/internal/shortage.h"
 
@@ -292,7 +292,7 @@ inline bool CachingAllocator::should_split(const Block& block, std::uint64_t rou
 // caller.
 inline CachingAllocator::Block& CachingAllocator::split(Block& block, std::uint64_t rounded) {
   const bool was_split = block.is_split();
-  Block& front = state_->blocks.take_beside(block, block.address, rounded);
+  Block& front = internal::take_beside(state_->blocks, block, block.address, rounded);
   front.prev = block.prev;
   if (front.prev != nullptr) front.prev->next = &front;
   front.next = &block;

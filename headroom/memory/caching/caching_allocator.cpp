@@ -7,7 +7,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/allocator_choice.h"
-#include "headroom/memory/internal/caching_state.h"
+#include "headroom/memory/caching/internal/caching_state.h"
 
 namespace headroom::memory {
 

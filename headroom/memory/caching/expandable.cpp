@@ -9,7 +9,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/caching/caching_allocator.h"
-#include "headroom/memory/internal/caching_state.h"
+#include "headroom/memory/caching/internal/caching_state.h"
 
 namespace headroom::memory {
 
@@ -167,8 +167,8 @@ DeviceResult<void> CachingAllocator::map_block(Block& block, std::uint64_t size_
       pool.unmapped.extract({.stream = block.stream, .address = block.address});
   block.is_mapped = true;
   if (mapped_bytes < block.size) {
-    Block& rest =
-        s.blocks.take_beside(block, block.address + mapped_bytes, block.size - mapped_bytes);
+    Block& rest = internal::take_beside(
+        s.blocks, block, block.address + mapped_bytes, block.size - mapped_bytes);
     rest.is_mapped = false;
     rest.prev = &block;
     rest.next = block.next;
@@ -218,7 +218,7 @@ void CachingAllocator::unmap_block(Block& block) {
 
   block.index->erase(block);
   const auto keep = [&](DeviceAddress address, std::uint64_t bytes, Block* prev, Block* next) {
-    Block& rest = s.blocks.take_beside(block, address, bytes);
+    Block& rest = internal::take_beside(s.blocks, block, address, bytes);
     rest.prev = prev;
     rest.next = next;
     if (prev != nullptr) prev->next = &rest;

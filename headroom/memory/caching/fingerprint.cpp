@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "headroom/memory/caching/caching_allocator.h"
-#include "headroom/memory/internal/caching_state.h"
+#include "headroom/memory/caching/internal/caching_state.h"
 
 namespace headroom::memory {
 

@@ -5,8 +5,8 @@
 
 #include "headroom/base/check.h"
 #include "headroom/memory/caching/caching_allocator.h"
+#include "headroom/memory/caching/internal/caching_state.h"
 #include "headroom/memory/internal/block_info.h"
-#include "headroom/memory/internal/caching_state.h"
 
 namespace headroom::memory {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "headroom/memory/caching/caching_allocator.h"
-#include "headroom/memory/internal/caching_state.h"
+#include "headroom/memory/caching/internal/caching_state.h"
 
 namespace headroom::memory {
 
@@ -159,7 +159,7 @@ CachingAllocator::Block& CachingAllocator::restore_block(const BlockInfo& info,
   internal::CachingState& s = *state_;
   prepare();
   like.index->prepare(1);
-  Block& block = s.blocks.take_beside(like, info.address, info.size_bytes);
+  Block& block = internal::take_beside(s.blocks, like, info.address, info.size_bytes);
   block.prev = prev;
   if (prev != nullptr) prev->next = &block;
   if (info.state == BlockState::kUnmapped) {

@@ -16,8 +16,7 @@
 
 namespace headroom::memory::internal {
 
-struct Block;
-
+template <class Block>
 class AddressMap {
  public:
   [[nodiscard]] std::size_t size() const noexcept { return size_; }

@@ -1,21 +1,23 @@
-// What every core says of a block, and of an address that is none.
+// What every core answers about a block, and about an address where none starts. Block is a core's
+// own type.
 #pragma once
 
 #include <algorithm>
 
 #include "headroom/device/device.h"
-#include "headroom/memory/internal/block.h"
 #include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
 
-[[nodiscard]] inline BlockState block_state(const Block& block) noexcept {
+template <class Block>
+[[nodiscard]] BlockState block_state(const Block& block) noexcept {
   if (!block.is_mapped) return BlockState::kUnmapped;
   if (block.is_allocated) return BlockState::kAllocated;
   return block.is_free() ? BlockState::kInactive : BlockState::kPendingFree;
 }
 
-[[nodiscard]] inline BlockInfo block_info(const Block& block) noexcept {
+template <class Block>
+[[nodiscard]] BlockInfo block_info(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,
@@ -44,7 +46,8 @@ namespace headroom::memory::internal {
 }
 
 // Another stream uses a held block.
-inline void add_use(Block& block, StreamId stream) {
+template <class Block>
+void add_use(Block& block, StreamId stream) {
   if (stream == block.stream || std::ranges::count(block.stream_uses.all(), stream) > 0) return;
   block.stream_uses.add(stream);
 }

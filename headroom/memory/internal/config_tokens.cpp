@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "headroom/base/suggest.h"
+
 namespace headroom::memory::internal {
 namespace {
 
@@ -100,46 +102,12 @@ bool is_word(const std::string& token) { return token.size() != 1 || !is_separat
 
 // --- Unknown keys --------------------------------------------------------------------------------
 
-// Levenshtein's distance: how many letters to add, drop or change.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// The known key that was probably meant; none when nothing is near.
-const ConfigKeyInfo* nearest_key(std::string_view name, PyTorchVersion version) {
-  if (name.size() > 64) return nullptr;
-  const ConfigKeyInfo* nearest = nullptr;
-  std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
+std::vector<std::string_view> key_names(PyTorchVersion version) {
+  std::vector<std::string_view> names;
   for (const ConfigKeyInfo& info : kKeys) {
-    if (info.since > version) continue;
-    const bool is_prefix = name.size() >= 4 && info.name.starts_with(name);
-    const std::size_t distance = is_prefix ? 1 : edit_distance(name, info.name);
-    if (distance < least) {
-      least = distance;
-      nearest = &info;
-    }
+    if (info.since <= version) names.push_back(info.name);
   }
-  return nearest;
-}
-
-std::string known_keys(PyTorchVersion version) {
-  std::string out;
-  for (const ConfigKeyInfo& info : kKeys) {
-    if (info.since > version) continue;
-    if (!out.empty()) out += ", ";
-    out += info.name;
-  }
-  return out;
+  return names;
 }
 
 std::string unknown_key(std::string_view name, const ParseOptions& options) {
@@ -155,10 +123,16 @@ std::string unknown_key(std::string_view name, const ParseOptions& options) {
            " on, and these settings are read as " + to_string(version) + "'s";
   }
   const std::string message = "unknown key " + in_quotes(name);
-  if (const ConfigKeyInfo* nearest = nearest_key(name, version)) {
-    return message + "; did you mean '" + std::string(nearest->name) + "'?";
+  const std::vector<std::string_view> names = key_names(version);
+  if (const auto meant = suggest(name, names)) {
+    return message + "; did you mean '" + std::string(*meant) + "'?";
   }
-  return message + "; the keys are " + known_keys(version);
+  std::string known;
+  for (const std::string_view one : names) {
+    known += known.empty() ? "" : ", ";
+    known += one;
+  }
+  return message + "; the keys are " + known;
 }
 
 const ConfigKeyInfo* known_key(std::string_view name, PyTorchVersion version) {

@@ -2,6 +2,8 @@
 //
 // For each of those streams an event is recorded behind the work queued there; when the last one
 // has passed, the free is complete. Every function requires the allocator's lock.
+//
+// Block is a core's own: it has `stream_uses`, `event_count` and the rest that is used below.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +13,11 @@
 #include <vector>
 
 #include "headroom/device/device.h"
-#include "headroom/memory/internal/block.h"
+#include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
 
+template <class Block>
 class PendingFrees {
  public:
   explicit PendingFrees(device::Device& device) noexcept : device_(device) {}

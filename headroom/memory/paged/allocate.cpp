@@ -3,9 +3,9 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/context.h"
-#include "headroom/memory/internal/paged_state.h"
 #include "headroom/memory/internal/shortage.h"
 #include "headroom/memory/internal/slab_cached.h"
+#include "headroom/memory/paged/internal/paged_state.h"
 
 namespace headroom::memory {
 
@@ -48,8 +48,8 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
   const TagScope tag(*this);
   std::unique_lock lock(mutex_);
   internal::PagedPool* pool = nullptr;
-  if (!s.scopes.empty()) [[unlikely]] {
-    pool = s.private_pool_for(stream, lock);  // first: it may open the lock
+  if (!s.pools.scopes.empty()) [[unlikely]] {
+    pool = s.pools.private_pool_for(stream, lock);  // first: it may open the lock
   }
   s.slabs.fold_own();
   if (tells_of_blocks() && size_bytes <= internal::kSlabMaxBytes && pool == nullptr) [[unlikely]] {
@@ -82,7 +82,7 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
 DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
                                                  const Request& request,
                                                  std::optional<AllocationFailure>& failure) {
-  const std::uint64_t peak_before = state_->peak_live;
+  const std::uint64_t peak_before = state_->budget.peak_live();
   const std::uint64_t reserved_before = reserved_bytes();
   if (request.asked <= internal::kSlabMaxBytes && request.pool == nullptr) {
     const DeviceAddress address = allocate_small(request.asked, request.stream);
@@ -90,11 +90,11 @@ DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
   }
   const Place found = place(lock, request);
   if (found.is_found()) {
-    const DeviceAddress address = hand_out(request, *found.block, found.at);
-    if (reserved_bytes() > reserved_before) note_growth();
+    const DeviceAddress address = hand_out(request, *found.hole, found.at);
+    if (reserved_bytes() > reserved_before) settle_budget();
     return address;
   }
-  note_failure(peak_before);
+  forget_request(peak_before);
   failure = fail(lock,
                  {.reason = found.has_failed ? FailureReason::kDevice : FailureReason::kOutOfMemory,
                   .status = found.status,
@@ -111,7 +111,7 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
   if (!arena_for(stream, internal::ArenaKind::kSlab)) return 0;
   const AllocationContext context = current_context();
   const DeviceAddress address = s.slabs.allocate(size_bytes, stream, context);
-  if (address != 0) note_small(address, size_bytes, stream, context);
+  if (address != 0) tell_of_small(address, size_bytes, stream, context);
   return address;
 }
 
@@ -120,14 +120,14 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
 DeviceAddress PagedAllocator::allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept {
   const AllocationContext context = current_context();
   const DeviceAddress address = state_->slabs.allocate_kept(size_bytes, stream, context);
-  if (address != 0) note_small(address, size_bytes, stream, context);
+  if (address != 0) tell_of_small(address, size_bytes, stream, context);
   return address;
 }
 
-void PagedAllocator::note_small(DeviceAddress address,
-                                std::uint64_t size_bytes,
-                                StreamId stream,
-                                AllocationContext context) noexcept {
+void PagedAllocator::tell_of_small(DeviceAddress address,
+                                   std::uint64_t size_bytes,
+                                   StreamId stream,
+                                   AllocationContext context) noexcept {
   note_alloc({.address = address,
               .size_bytes = internal::SlabHeap::block_bytes(size_bytes),
               .requested_bytes = size_bytes,
@@ -143,30 +143,31 @@ void PagedAllocator::prepare() {
 }
 
 internal::ArenaKind PagedAllocator::kind_for(std::uint64_t rounded) const noexcept {
-  if (rounded < state_->apart_from_bytes) [[likely]] {
+  if (rounded < state_->budget.apart_from_bytes()) [[likely]] {
     return internal::ArenaKind::kNormal;
   }
-  return state_->keeps_apart || is_worth_large_pages(rounded) ? internal::ArenaKind::kLarge
-                                                              : internal::ArenaKind::kNormal;
+  return state_->budget.keeps_apart() || is_worth_large_pages(rounded)
+             ? internal::ArenaKind::kLarge
+             : internal::ArenaKind::kNormal;
 }
 
 bool PagedAllocator::is_worth_large_pages(std::uint64_t rounded) const noexcept {
   const PagedOptions& options = state_->options;
   if (rounded < options.large_from_bytes) return false;
-  const std::uint64_t peak =
-      std::max(state_->peak_live, static_cast<std::uint64_t>(stats_.live_bytes.current) + rounded);
-  const std::uint64_t in_large = state_->store.bytes_of(internal::PageSize::kLarge) + rounded;
+  const std::uint64_t peak = std::max(
+      state_->budget.peak_live(), static_cast<std::uint64_t>(stats_.live_bytes.current) + rounded);
+  const std::uint64_t in_large = state_->table.bytes_of(internal::PageSize::kLarge) + rounded;
   return peak / kLargePagesOfLive >= options.large_page_bytes && in_large >= peak / kShareOfLarge;
 }
 
 // The smallest hole that is large enough; null when none is.
 inline PagedAllocator::Block* PagedAllocator::find_backed(const Request& request) {
-  const PageArena* const arena = state_->arenas_of(request.stream).of(request.kind);
+  const PageArena* const arena = state_->arenas_of(request.stream).arena(request.kind);
   return arena == nullptr ? nullptr : arena->free->find(request.rounded);
 }
 
-inline PagedAllocator::Place PagedAllocator::at_front(Block& block) noexcept {
-  return {.block = &block, .at = block.address};
+inline PagedAllocator::Place PagedAllocator::at_front(Block& hole) noexcept {
+  return {.hole = &hole, .at = hole.address};
 }
 
 PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const Request& request) {
@@ -175,7 +176,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
     const Place found = place_in_pool(*request.pool, request);
     if (found.is_found() || !run_free_callbacks(lock)) return found;
     // A callback may have ended the scope.
-    internal::PagedPool* const pool = s.private_pool_for(request.stream, lock);
+    internal::PagedPool* const pool = s.pools.private_pool_for(request.stream, lock);
     prepare();
     process_pending();
     if (pool != nullptr) return place_in_pool(*pool, request);
@@ -197,9 +198,9 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   ++stats_.num_sync_all_streams;
   wait_for_pending();
   s.slabs.flush();
-  s.store.wait_for_streams();
+  s.clocks.wait();
   release_pools();
-  s.store.retire(UINT64_MAX);
+  s.mover.unmap_stale(UINT64_MAX);
   prepare();
   Block* const hole = find_backed(request);
   return hole != nullptr ? at_front(*hole) : stitch(request);
@@ -213,8 +214,8 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
   const std::uint64_t size =
       private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (s.room_in_limit(0) >= size) {
-      const auto arena = s.store.add_private_arena(request.stream, pool.id, free, size);
+    if (s.budget.room_in_limit(0) >= size) {
+      const auto arena = s.arenas.make_private(request.stream, pool.id, free, size);
       if (arena) return at_front(*(*arena)->first);
       if (!internal::is_shortage(arena.error())) {
         return {.status = arena.error(), .has_failed = true};
@@ -231,7 +232,7 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
 
 // A free block of a pool that serves the default pool's failures; null when there is none.
 PagedAllocator::Block* PagedAllocator::find_in_failure_pools(const Request& request) {
-  for (const auto& [id, pool] : state_->private_pools) {
+  for (const auto& [id, pool] : state_->pools.private_pools) {
     if (!pool->serves_failures) continue;
     const auto free = pool->free.find(request.stream);
     if (free == pool->free.end()) continue;
@@ -243,7 +244,7 @@ PagedAllocator::Block* PagedAllocator::find_in_failure_pools(const Request& requ
 // Of a pool that never splits.
 bool PagedAllocator::takes_whole(const Block& hole) const noexcept {
   if (!hole.arena->is_private()) return false;
-  const internal::PagedPool* const pool = state_->find_private_pool(hole.arena->pool);
+  const internal::PagedPool* const pool = state_->pools.find_private_pool(hole.arena->pool);
   return pool != nullptr && pool->never_splits;
 }
 
@@ -251,15 +252,15 @@ bool PagedAllocator::takes_whole(const Block& hole) const noexcept {
 inline PagedAllocator::Block& PagedAllocator::take(const Request& request,
                                                    Block& hole,
                                                    DeviceAddress at) {
-  internal::PageStore& store = state_->store;
+  internal::PageTable& table = state_->table;
   internal::FreeBins& free = *hole.arena->free;
   free.erase(hole);
   if (at > hole.address) [[unlikely]] {  // behind a search: the front stays free
-    free.insert(store.cut_front(hole, at - hole.address));
+    free.insert(table.cut_front(hole, at - hole.address));
   }
   Block* block = &hole;
   if (hole.size > request.rounded && !takes_whole(hole)) {
-    block = &store.cut_front(hole, request.rounded);
+    block = &table.cut_front(hole, request.rounded);
     free.insert(hole);
   }
   block->is_allocated = true;
@@ -291,12 +292,12 @@ DeviceAddress PagedAllocator::take_slab_page(StreamId stream) {
   Block* const hole = find_backed(request);
   const Place found = hole != nullptr ? at_front(*hole) : stitch(request);
   if (!found.is_found()) return 0;
-  Block& block = take(request, *found.block, found.at);
+  Block& block = take(request, *found.hole, found.at);
   s.slab_pages.insert(block.address, &block);
   // The page counts as the small pool's while slabs are in it.
   stats_.reserved_bytes.small_pool.move(internal::kSlabPageBytes);
   stats_.reserved_bytes.large_pool.current -= internal::kSlabPageBytes;
-  note_growth();
+  settle_budget();
   return block.address;
 }
 
@@ -307,8 +308,8 @@ void PagedAllocator::give_slab_page(DeviceAddress page) noexcept {
   stats_.reserved_bytes.small_pool.current -= internal::kSlabPageBytes;
   stats_.reserved_bytes.large_pool.move(internal::kSlabPageBytes);
   block.is_allocated = false;
-  block.gc_base = s.store.tick();
-  s.store.file_free(block);
+  block.freed_at = s.clocks.tick();
+  s.table.file_free(block);
 }
 
 }  // namespace headroom::memory

@@ -6,21 +6,21 @@
 #include <unordered_map>
 #include <vector>
 
-#include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/paged/internal/paged_state.h"
 
 namespace headroom::memory {
 namespace {
 
-using internal::Block;
 using internal::Page;
 using internal::PageArena;
+using internal::PagedBlock;
 using internal::PageSlot;
-using internal::PageStore;
+using internal::PageTable;
 
-// Pages have no names of their own: they are numbered as they are met.
+// Pages have no names of their own: they are numbered in the order in which they are met.
 class PageNumbers {
  public:
-  std::uint64_t of(const Page* page) {
+  std::uint64_t number(const Page* page) {
     return page == nullptr ? 0 : numbers_.try_emplace(page, numbers_.size() + 1).first->second;
   }
 
@@ -30,22 +30,22 @@ class PageNumbers {
 
 void add_blocks(const PageArena& arena, Fingerprint& print) {
   print.add(static_cast<std::uint64_t>(arena.kind)).add(static_cast<std::uint64_t>(arena.stream()));
-  for (const Block* block = arena.first; block != nullptr; block = block->next) {
+  for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
     print.add(block->size).add((block->is_mapped ? 2U : 0U) + (block->is_free() ? 1U : 0U));
   }
   // A search looks at the first few of a bin.
-  arena.free->for_each([&](const Block& block) { print.add(block.address - arena.base); });
+  arena.free->for_each([&](const PagedBlock& block) { print.add(block.address - arena.base); });
 }
 
 // Mappings that no decision knows of are left out.
 void add_slots(const PageArena& arena,
-               const PageStore& store,
+               const PageTable& table,
                PageNumbers& numbers,
                Fingerprint& print) {
   print.add(arena.top);
   for (std::uint64_t i = 0; i < arena.top; ++i) {
-    const PageSlot slot = store.seen(arena, i);
-    print.add(numbers.of(slot.page));
+    const PageSlot slot = table.seen(arena, i);
+    print.add(numbers.number(slot.page));
     if (slot.page == nullptr) continue;
     print.add(slot.page->pages->span).add(is_at_home(arena, slot) ? 1 : 0);
   }
@@ -61,8 +61,8 @@ void add_ages(const std::list<PageArena>& arenas, Fingerprint& print) {
   std::vector<Aged> free;
   std::uint64_t number = 0;
   for (const PageArena& arena : arenas) {
-    arena.free->for_each([&](const Block& block) {
-      free.push_back({block.gc_base, number, block.address - arena.base});
+    arena.free->for_each([&](const PagedBlock& block) {
+      free.push_back({block.freed_at, number, block.address - arena.base});
     });
     ++number;
   }
@@ -79,18 +79,21 @@ std::uint64_t PagedAllocator::core_fingerprint() const {
   const internal::PagedState& s = *state_;
   Fingerprint print;
   PageNumbers numbers;
-  for (const PageArena& arena : s.store.arenas()) {
+  for (const PageArena& arena : s.table.arenas()) {
     add_blocks(arena, print);
-    add_slots(arena, s.store, numbers, print);
+    add_slots(arena, s.table, numbers, print);
   }
-  add_ages(s.store.arenas(), print);
-  for (const internal::PageClass& pages : s.store.classes()) {
+  add_ages(s.table.arenas(), print);
+  for (const internal::PageClass& pages : s.table.classes()) {
     print.add(pages.count);
-    for (const Page* page : pages.loose) print.add(numbers.of(page));
+    for (const Page* page : pages.loose) print.add(numbers.number(page));
   }
   s.slabs.add_to(print);
-  print.add(s.peak_live).add(s.peak_needed).add(s.unsettled).add(s.keeps_apart ? 1 : 0);
-  print.add(static_cast<std::uint64_t>(stats_.live_bytes.peak)).add(s.cushion_end());
+  print.add(s.budget.peak_live())
+      .add(s.budget.peak_needed())
+      .add(s.budget.unsettled_bytes())
+      .add(s.budget.keeps_apart() ? 1 : 0);
+  print.add(static_cast<std::uint64_t>(stats_.live_bytes.peak)).add(s.budget.cushion_end());
   return print.value();
 }
 

@@ -3,21 +3,18 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/block_info.h"
-#include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/paged/internal/paged_state.h"
 
 namespace headroom::memory {
 
 using internal::Page;
 using internal::PageClass;
 using internal::PagedState;
-using internal::PagePlace;
-using internal::PageSlot;
-using internal::SlotRange;
 
 namespace {
 
 // The bytes of a free block that are whole pages: those can go back, or elsewhere.
-std::uint64_t whole_page_bytes(const internal::Block& block) {
+std::uint64_t whole_page_bytes(const internal::PagedBlock& block) {
   std::uint64_t bytes = 0;
   if (block.arena->is_private()) return bytes;
   for_each_free_page(
@@ -25,19 +22,19 @@ std::uint64_t whole_page_bytes(const internal::Block& block) {
   return bytes;
 }
 
-std::uint64_t loose_bytes(const internal::PageStore& store) noexcept {
+std::uint64_t loose_bytes(const internal::PageTable& table) noexcept {
   std::uint64_t bytes = 0;
-  for (const PageClass& pages : store.classes()) {
+  for (const PageClass& pages : table.classes()) {
     bytes += pages.loose.size() * pages.page_bytes;
   }
   return bytes;
 }
 
 template <class Function>
-void for_each_free_block(const internal::PageStore& store, Function&& function) {
-  for (const internal::PageArena& arena : store.arenas()) {
-    for (const internal::Block* block = arena.first; block != nullptr; block = block->next) {
-      if (block->is_mapped && block->is_free()) function(*block);
+void for_each_hole(const internal::PageTable& table, Function&& function) {
+  for (const internal::PageArena& arena : table.arenas()) {
+    for (const internal::PagedBlock* block = arena.first; block != nullptr; block = block->next) {
+      if (is_hole(block)) function(*block);
     }
   }
 }
@@ -63,8 +60,8 @@ std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address
 namespace {
 
 // The mapped run around a block, as segments() lists it.
-void add_run(const internal::Block& block, BlockPlace& place) {
-  const internal::Block* head = &block;
+void add_run(const internal::PagedBlock& block, BlockPlace& place) {
+  const internal::PagedBlock* head = &block;
   while (head->prev != nullptr && head->prev->is_mapped) head = head->prev;
   place.segment_address = head->address;
   for (; head != nullptr && head->is_mapped; head = head->next) place.segment_bytes += head->size;
@@ -96,7 +93,7 @@ std::optional<BlockPlace> PagedAllocator::locate_locked(DeviceAddress address) c
 // Free pages of the stream can be put together to one block, whatever lies between them.
 AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
   CoreAccount account{.is_expandable = true, .page_bytes = state_->options.page_bytes};
-  for_each_free_block(state_->store, [&](const Block& block) {
+  for_each_hole(state_->table, [&](const Block& block) {
     if (!block.arena->pool.is_default()) account.cached_private_bytes += block.size;
     if (block.stream != stream) {
       account.cached_stream_bytes += block.size;
@@ -107,7 +104,7 @@ AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
     account.cached_hard_bytes += block.size - soft;
     account.largest_cached_bytes = std::max(account.largest_cached_bytes, block.size - soft);
   });
-  account.cached_soft_bytes += loose_bytes(state_->store);
+  account.cached_soft_bytes += loose_bytes(state_->table);
   account.cached_hard_bytes += state_->slabs.page_bytes() - state_->slabs.live_bytes();
   account.largest_cached_bytes = std::max(account.largest_cached_bytes, account.cached_soft_bytes);
   return account;
@@ -132,7 +129,7 @@ std::vector<AllocatorCore::LiveBlock> PagedAllocator::live_blocks() const {
 
 std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
   std::vector<SegmentInfo> segments = state_->slabs.segments();
-  for (const PageArena& arena : state_->store.arenas()) {
+  for (const PageArena& arena : state_->table.arenas()) {
     const bool is_slab = arena.kind == internal::ArenaKind::kSlab;
     const Block* previous = nullptr;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
@@ -168,8 +165,8 @@ PagedBound PagedAllocator::bound() const {
 
 std::uint64_t PagedAllocator::live_pages_bytes() const {
   const PagedState& s = *state_;
-  std::uint64_t free_pages = loose_bytes(s.store);
-  for_each_free_block(s.store, [&](const Block& block) { free_pages += whole_page_bytes(block); });
+  std::uint64_t free_pages = loose_bytes(s.table);
+  for_each_hole(s.table, [&](const Block& hole) { free_pages += whole_page_bytes(hole); });
   return reserved_bytes() - free_pages;
 }
 
@@ -177,113 +174,21 @@ PagedBound PagedAllocator::bound_locked() const {
   const PagedState& s = *state_;
   PagedBound bound{.reserved_bytes = reserved_bytes(),
                    .live_pages_bytes = live_pages_bytes(),
-                   .unsettled_bytes = s.unsettled};
+                   .unsettled_bytes = s.budget.unsettled_bytes()};
   bound.slab_residue_bytes = s.slabs.page_bytes() - s.slabs.live_bytes();
   bound.live_pages_bytes -= bound.slab_residue_bytes;
-  const std::uint64_t allowed = std::max(s.cushion_end(), s.peak_needed);
-  bound.cushion_bytes =
-      saturating_subtract(allowed, bound.live_pages_bytes + bound.slab_residue_bytes);
+  bound.cushion_bytes = saturating_subtract(s.budget.allowed_bytes(),
+                                            bound.live_pages_bytes + bound.slab_residue_bytes);
   return bound;
 }
 
 // --- Invariants ----------------------------------------------------------------------------------
 
-namespace {
-
-std::optional<std::string> check_arena_blocks(const internal::PageArena& arena) {
-  DeviceAddress at = arena.base;
-  const internal::Block* previous = nullptr;
-  for (const internal::Block* block = arena.first; block != nullptr; block = block->next) {
-    if (block->prev != previous) return "neighbours do not point at one another";
-    if (block->address != at) return "the blocks of an arena leave a gap";
-    if (block->size == 0 || block->size % kMinBlockBytes != 0) {
-      return "a block's size is no multiple of 512";
-    }
-    if (block->arena != &arena) return "a block is filed wrongly";
-    if (previous != nullptr && previous->is_mapped == block->is_mapped &&
-        (!block->is_mapped || (previous->is_free() && block->is_free()))) {
-      return "two free neighbours were not merged";
-    }
-    at += block->size;
-    previous = block;
-  }
-  if (at != arena.base + arena.size) return "the blocks of an arena do not fill it";
-  return std::nullopt;
-}
-
-// A slot has its page at home exactly where blocks are backed.
-std::optional<std::string> check_arena_slots(const internal::PageArena& arena) {
-  std::vector<bool> is_backed(arena.slots.size(), true);
-  for (const internal::Block* block : arena.unbacked) {
-    if (block->is_mapped) return "the list of unbacked blocks holds one that is backed";
-    const SlotRange range = slots_within(arena, block->address, block->address + block->size);
-    if (arena.address_of(range.first) != block->address ||
-        arena.address_of(range.last) != block->address + block->size) {
-      return "an unbacked block is not made of whole slots";
-    }
-    for (std::uint64_t i = range.first; i < std::min<std::uint64_t>(range.last, is_backed.size());
-         ++i) {
-      is_backed[i] = false;
-    }
-  }
-  for (std::uint64_t i = 0; i < arena.slots.size(); ++i) {
-    const PageSlot& slot = arena.slots[i];
-    if (is_backed[i] != is_at_home(arena, slot)) {
-      return "a slot's page is not at home where its block is backed";
-    }
-    const auto is_here = [&](const PagePlace& place) {
-      return place.arena == &arena && place.slot == slot.first && place.slot <= i &&
-             i < place.slot + slot.page->pages->span;
-    };
-    if (slot.page != nullptr && std::ranges::count_if(slot.page->mapped, is_here) != 1) {
-      return "a page does not know of a slot that maps it";
-    }
-  }
-  const auto count_unbacked = [&] {
-    std::size_t n = 0;
-    for (const internal::Block* b = arena.first; b != nullptr; b = b->next)
-      n += b->is_mapped ? 0 : 1;
-    return n;
-  };
-  if (count_unbacked() != arena.unbacked.size()) return "an unbacked block is in no list";
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<std::string> internal::PageStore::check() const {
-  for (const PageArena& arena : arenas_) {
-    if (auto problem = check_arena_blocks(arena)) return problem;
-    if (auto problem = arena.free->check()) return problem;
-    if (arena.is_private()) continue;
-    if (auto problem = check_arena_slots(arena)) return problem;
-  }
-  std::uint64_t stale = 0;
-  std::uint64_t out_of_place = 0;
-  for (const PageClass& pages : classes_) {
-    std::uint64_t count = 0;
-    for (const Page& page : pages.all) {
-      if (page.handle == device::PageHandle::kNone) continue;
-      ++count;
-      const bool is_home = page.home.arena != nullptr;
-      stale += page.mapped.size() - (is_home ? 1 : 0);
-      out_of_place += is_home && is_out_of_place(page) ? 1 : 0;
-      if (is_home == (std::ranges::count(pages.loose, &page) > 0)) {
-        return "a page is at home and loose, or neither";
-      }
-    }
-    if (count != pages.count) return "pages are miscounted";
-  }
-  if (stale != stale_) return "stale mappings are miscounted";
-  if (out_of_place != large_in_normal_) return "large pages among small blocks are miscounted";
-  return std::nullopt;
-}
-
 std::optional<std::string> PagedAllocator::check_core_invariants() const {
   const PagedState& s = *state_;
-  if (auto problem = s.store.check()) return problem;
+  if (auto problem = s.table.check()) return problem;
   std::uint64_t pages = 0;
-  for (const PageClass& c : s.store.classes()) {
+  for (const PageClass& c : s.table.classes()) {
     pages += c.count * c.page_bytes;
   }
   if (auto problem = s.slabs.check()) return problem;
@@ -293,7 +198,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
     active += block.size_bytes;
     if (!block.is_pending) allocated += block.size_bytes;
   });
-  for (const PageArena& arena : s.store.arenas()) {
+  for (const PageArena& arena : s.table.arenas()) {
     if (arena.is_private()) pages += arena.size;
     if (arena.kind == internal::ArenaKind::kSlab) continue;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {

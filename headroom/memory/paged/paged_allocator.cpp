@@ -6,7 +6,7 @@
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/allocator_choice.h"
-#include "headroom/memory/internal/paged_state.h"
+#include "headroom/memory/paged/internal/paged_state.h"
 
 namespace headroom::memory {
 
@@ -30,111 +30,30 @@ PagedOptions fit_to_device(PagedOptions options, const device::Device& device) {
   return options;
 }
 
-PagedState::PagedState(PagedAllocator& allocator, device::Device& device, PagedOptions wanted)
-    : self(allocator),
-      options(fit_to_device(wanted, device)),
+PagedState::PagedState(device::Device& device,
+                       Mutex& mutex,
+                       const PagedOptions& fitted,
+                       PageHost& host,
+                       SlabPages& slab_pages_of_host)
+    : options(fitted),
       tracks_blocks(device.tracks_blocks()),
-      store(device, blocks, *this),
-      slabs(device, allocator.mutex_, *this),
+      clocks(device),
+      table(blocks, clocks, host),
+      arenas(device, clocks, table),
+      budget(fitted, widest_cushion(device, fitted), host),
+      search(clocks, table, budget),
+      planner(clocks, table, search, budget),
+      mover(device, clocks, table, search, planner, budget),
+      rests(clocks, table, search, mover),
+      slabs(device, mutex, slab_pages_of_host),
       pending(device),
-      apart_from_bytes(wanted.large_from_bytes),
-      cushion(wanted.cushion_fraction, widest_cushion(device, wanted)),
       last_growth(device.now()) {
-  store.set_page_sizes(options.page_bytes,
+  const std::uint64_t granularity = device.properties().granularity_bytes;
+  table.set_page_sizes(granularity,
+                       options.page_bytes,
                        options.large_page_bytes,
-                       round_up(internal::kSlabPageBytes, device.properties().granularity_bytes));
+                       round_up(internal::kSlabPageBytes, granularity));
 }
-
-std::uint64_t PagedState::cushion_end() const noexcept {
-  return static_cast<std::uint64_t>(static_cast<double>(peak_live) * (1.0 + cushion.fraction())) +
-         options.cushion_bytes;
-}
-
-std::uint64_t PagedState::room_in_cushion(std::uint64_t released) const noexcept {
-  const std::uint64_t reserved = saturating_subtract(self.reserved_bytes(), released);
-  return std::min(room_in_limit(released), saturating_subtract(cushion_end(), reserved));
-}
-
-std::uint64_t PagedState::room_in_limit(std::uint64_t released) const noexcept {
-  if (!self.limit_is_set()) return UINT64_MAX;
-  const std::uint64_t reserved = saturating_subtract(self.reserved_bytes(), released);
-  return saturating_subtract(self.limit_value(), reserved);
-}
-
-bool PagedState::has_small_blocks() const noexcept {
-  constexpr std::uint64_t kPagesOnAverage = 3;
-  const auto live = static_cast<std::uint64_t>(self.stats_.live_bytes.current);
-  return (live + searched_bytes) / (active.size() + 1) < kPagesOnAverage * options.page_bytes;
-}
-
-// Large blocks that come and go among small ones that stay leave these behind one by one, each
-// alone in the pages at its ends. So where what is stuck in such pages shows, and until it is half
-// of that, large blocks have an arena of their own.
-void PagedState::note_stuck() noexcept {
-  constexpr std::uint64_t kPagesOfLarge = 4;
-  constexpr std::uint64_t kStuckPart = 100;
-  const std::uint64_t much = peak_live / kStuckPart;
-  const bool should_begin = !is_little_live() && has_small_blocks() && store.stuck_bytes() > much;
-  keeps_apart = should_begin || (keeps_apart && store.stuck_bytes() > much / 2);
-  const std::uint64_t from = keeps_apart ? kPagesOfLarge * options.page_bytes : UINT64_MAX;
-  apart_from_bytes = std::min(options.large_from_bytes, from);
-}
-
-bool PagedState::is_little_live() const noexcept {
-  constexpr std::uint64_t kPages = 128;
-  return peak_live / kPages < options.page_bytes;
-}
-
-// Halves cost twice the calls, so they are for where a page's rounding shows: the block is small,
-// or most are, or little is live, or much of what is free lies in whole pages that hold something
-// and so cannot be used for large blocks.
-bool PagedState::wants_halves(std::uint64_t stuck_bytes) const noexcept {
-  constexpr std::uint64_t kPagesOfBlock = 8;
-  constexpr double kStuckShare = 0.012;
-  return searched_bytes / kPagesOfBlock < options.page_bytes || is_little_live() ||
-         has_small_blocks() ||
-         static_cast<double>(stuck_bytes) > kStuckShare * static_cast<double>(peak_live);
-}
-
-void PagedState::page_created(std::uint64_t size_bytes) noexcept {
-  self.count_segment(/*is_growth=*/true, /*is_small=*/false, size_bytes);
-}
-
-void PagedState::page_released(std::uint64_t size_bytes) noexcept {
-  self.count_segment(/*is_growth=*/false, /*is_small=*/false, size_bytes);
-}
-
-void PagedState::pages_arrived(const PageArena& arena,
-                               DeviceAddress at,
-                               std::uint64_t size) noexcept {
-  self.tell_segment(Action::kSegmentMap,
-                    {.address = at,
-                     .size_bytes = size,
-                     .stream = arena.stream(),
-                     .pool = arena.pool,
-                     .is_small = arena.kind == ArenaKind::kSlab});
-}
-
-void PagedState::pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept {
-  self.tell_segment(Action::kSegmentUnmap,
-                    {.address = at,
-                     .size_bytes = size,
-                     .stream = arena.stream(),
-                     .pool = arena.pool,
-                     .is_small = arena.kind == ArenaKind::kSlab});
-}
-
-DeviceAddress PagedState::take_slab_page(StreamId stream) noexcept {
-  try {
-    return self.take_slab_page(stream);
-  } catch (...) {  // Without host memory there is no page.
-    return 0;
-  }
-}
-
-void PagedState::give_slab_page(DeviceAddress page) noexcept { self.give_slab_page(page); }
-
-void PagedState::fold_tally(const ThreadTally& tally) noexcept { self.note_threads(tally); }
 
 }  // namespace internal
 
@@ -167,7 +86,9 @@ void check_options(const device::Device& device, const PagedOptions& options) {
 PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options)
     : AllocatorCore(device) {
   check_options(device, options);
-  state_ = std::make_unique<PagedState>(*this, device, options);
+  host_ = std::make_unique<Host>(*this);
+  state_ = std::make_unique<PagedState>(
+      device, mutex_, internal::fit_to_device(options, device), *host_, *host_);
   const std::lock_guard lock(mutex_);
   choose_magazines();
 }
@@ -188,14 +109,17 @@ PagedAllocator::~PagedAllocator() {
       s.pending.add(*block, [](Block&) {});
     }
     s.pending.wait([](Block&) {});
-    s.store.wait_for_streams();
+    s.clocks.wait();
     if (device_.tracks_blocks()) {
       for (Block* block : held) device_.block_freed(block->address, block->size, block->stream);
     }
   } catch (...) {  // Without host memory the blocks' users are not waited for one by one.
-    (void)state_->store.wait_for_streams();
+    (void)state_->clocks.wait();
   }
-  state_->store.release_all();
+  state_->clocks.release_marks();
+  state_->mover.release_all();
+  state_->arenas.release_all();
+  state_.reset();  // before the host that it calls
 }
 
 const PagedOptions& PagedAllocator::options() const noexcept { return state_->options; }
@@ -219,27 +143,74 @@ void PagedAllocator::do_configure(const AllocatorChoice& wanted) {
   }
 }
 
-void PagedAllocator::captures_changed() noexcept { state_->store.set_capturing(has_capture()); }
+void PagedAllocator::captures_changed() noexcept { state_->clocks.set_capturing(has_capture()); }
+
+// --- What pages and slabs ask and tell -----------------------------------------------------------
+
+internal::HostFigures PagedAllocator::Host::figures() const noexcept {
+  const Statistics& stats = allocator_.stats_;
+  return {.reserved_bytes = allocator_.reserved_bytes(),
+          .limit_bytes = allocator_.limit_value(),
+          .live_bytes = static_cast<std::uint64_t>(stats.live_bytes.current),
+          .peak_live_bytes = static_cast<std::uint64_t>(stats.live_bytes.peak),
+          .blocks = allocator_.state_->active.size()};
+}
+
+void PagedAllocator::Host::page_created(std::uint64_t size_bytes) noexcept {
+  allocator_.count_segment(/*is_growth=*/true, /*is_small=*/false, size_bytes);
+}
+
+void PagedAllocator::Host::page_released(std::uint64_t size_bytes) noexcept {
+  allocator_.count_segment(/*is_growth=*/false, /*is_small=*/false, size_bytes);
+}
+
+void PagedAllocator::Host::pages_arrived(const PageArena& arena,
+                                         DeviceAddress at,
+                                         std::uint64_t size) noexcept {
+  allocator_.tell_segment(Action::kSegmentMap, segment_at(arena, at, size));
+}
+
+void PagedAllocator::Host::pages_left(const PageArena& arena,
+                                      DeviceAddress at,
+                                      std::uint64_t size) noexcept {
+  allocator_.tell_segment(Action::kSegmentUnmap, segment_at(arena, at, size));
+}
+
+DeviceAddress PagedAllocator::Host::take_slab_page(StreamId stream) noexcept {
+  try {
+    return allocator_.take_slab_page(stream);
+  } catch (...) {  // Without host memory there is no page.
+    return 0;
+  }
+}
+
+void PagedAllocator::Host::give_slab_page(DeviceAddress page) noexcept {
+  allocator_.give_slab_page(page);
+}
+
+void PagedAllocator::Host::fold_tally(const internal::ThreadTally& tally) noexcept {
+  allocator_.note_threads(tally);
+}
 
 // --- Private pools -------------------------------------------------------------------------------
 
 void PagedAllocator::do_begin_allocate_to_pool(PoolId id, StreamFilter filter) {
   const std::lock_guard lock(mutex_);
-  state_->begin_scope(id, std::move(filter));
+  state_->pools.begin_scope(id, std::move(filter));
   choose_magazines();
 }
 
 void PagedAllocator::do_end_allocate_to_pool(PoolId id) {
   std::shared_ptr<const internal::PoolScope> ended;  // let go of after the lock
   const std::lock_guard lock(mutex_);
-  ended = state_->end_scope(id);
+  ended = state_->pools.end_scope(id);
   choose_magazines();
 }
 
 // Threads keep small blocks, unless a private pool may be meant.
 void PagedAllocator::choose_magazines() noexcept {
   const PagedState& s = *state_;
-  state_->slabs.enable_magazines(s.options.uses_magazines && s.scopes.empty());
+  state_->slabs.enable_magazines(s.options.uses_magazines && s.pools.scopes.empty());
 }
 
 // They take them with the lock while every block is told of, so that events have one order.
@@ -249,10 +220,10 @@ void PagedAllocator::hold_threads() const noexcept { state_->slabs.hold(); }
 void PagedAllocator::release_threads() const noexcept { state_->slabs.release(); }
 
 internal::PoolUse* PagedAllocator::find_pool(PoolId id) const noexcept {
-  return state_->find_private_pool(id);
+  return state_->pools.find_private_pool(id);
 }
 
-void PagedAllocator::make_pool(PoolId id) { state_->make_private_pool(id); }
+void PagedAllocator::make_pool(PoolId id) { state_->pools.make_private_pool(id); }
 
 // --- Taking memory ahead -------------------------------------------------------------------------
 
@@ -274,29 +245,29 @@ AllocationResult<std::uint64_t> PagedAllocator::do_reserve(std::optional<std::ui
   } else {
     const auto info = device_.memory_info();
     if (!info) return device_failed(info.error());
-    wanted = round_down(std::min(info->free_bytes, s.room_in_limit(0)), page);
+    wanted = round_down(std::min(info->free_bytes, s.budget.room_in_limit(0)), page);
   }
   const auto arena = arena_for(stream, internal::ArenaKind::kNormal);
   if (!arena) return device_failed(arena.error());
   const std::uint64_t before = reserved_bytes();
   device::DeviceStatus status{};
-  s.store.begin_request();
+  s.budget.begin_asking();
   // Without a size, as far as it goes: the device may have less than it says.
   for (std::uint64_t piece = wanted; piece >= page && reserved_bytes() - before < wanted;) {
     piece = std::min(piece, wanted - (reserved_bytes() - before));
-    s.store.begin_search();
-    const auto window = s.store.fresh_window(**arena, piece);
-    const internal::Backed backed = window && piece <= s.room_in_limit(0)
-                                        ? s.store.back(**arena, *window, {.creates = true})
+    s.search.begin();
+    const auto window = s.search.fresh_window(**arena, piece);
+    const internal::Backed backed = window && piece <= s.budget.room_in_limit(0)
+                                        ? s.mover.back(**arena, *window, {.creates = true})
                                         : internal::Backed{};
     if (backed.outcome == internal::Backing::kDone) continue;
-    s.store.release_loose();
-    s.store.begin_request();
+    s.mover.release_loose();
+    s.budget.begin_asking();
     status = backed.status;
     if (size_bytes) break;
     piece = round_down(piece / 2, page);
   }
-  note_growth();
+  settle_budget();
   const std::uint64_t taken = reserved_bytes() - before;
   if (!size_bytes || taken >= wanted) return taken;
   return Unexpected(fail(lock,

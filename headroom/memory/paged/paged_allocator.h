@@ -1,12 +1,12 @@
-// PagedAllocator: our own. Reserved stays within a few percent of what is live, whatever the
-// traffic.
+// PagedAllocator: our own. It takes little more memory than the pages that hold something.
 //
-// Addresses are cheap, physical pages are not. Every stream has arenas: long ranges of addresses in
-// which blocks are placed by best fit, wherever pages are mapped. When no mapped hole is large
-// enough, a window of addresses is chosen that lacks the fewest pages, and pages that lie in free
-// holes elsewhere are mapped there a second time; nothing waits, because the old mapping may stay
-// until nobody uses it. New pages are created only while reserved is within a cushion of the most
-// that was ever live. See docs/design/2026-11-15-paged-allocator.md.
+// Each stream has arenas: long ranges of addresses in which blocks are placed by best fit, wherever
+// pages of physical memory are mapped. When no hole is large enough, a window of addresses is
+// chosen that lacks the fewest pages, and free pages of other holes are mapped there a second time.
+// That waits for nothing, because the old mapping may stay until nobody uses it. New pages are
+// created only while reserved is within a cushion of the most that was ever live, and where no free
+// page can be moved. types.h has the words and a picture, docs/design/2026-11-15-paged-allocator.md
+// the reasons.
 //
 //   PagedAllocator allocator(device);
 //   DeviceAddress block = allocator.allocate(3_GiB);
@@ -23,35 +23,17 @@
 
 #include "headroom/memory/core.h"
 #include "headroom/memory/paged/paged_options.h"
+#include "headroom/memory/paged/types.h"
 
 namespace headroom::memory {
 
 namespace internal {
-enum class ArenaKind : std::uint8_t;
-struct Block;
 struct PageArena;
+struct PagedBlock;
 struct PagedPool;
 struct PagedState;
 struct SlabBlock;
 }  // namespace internal
-
-// reserved <= live_pages + slab_residue + cushion + unsettled.
-struct PagedBound {
-  std::uint64_t reserved_bytes = 0;
-  std::uint64_t live_pages_bytes = 0;    // pages that hold a byte of a block in use
-  std::uint64_t slab_residue_bytes = 0;  // slab pages in use, less the blocks in use in them
-  // What may be cached beyond: up to the most that was live with the cushion around it, or to what
-  // the pages in use once came to, whichever is more.
-  std::uint64_t cushion_bytes = 0;
-  // Created although pages were free: reserve() asked for them, or those could not be moved just
-  // then, because work that was queued still used them or a capture was under way.
-  std::uint64_t unsettled_bytes = 0;
-
-  [[nodiscard]] bool holds() const noexcept {
-    return reserved_bytes <=
-           live_pages_bytes + slab_residue_bytes + cushion_bytes + unsettled_bytes;
-  }
-};
 
 class PagedAllocator final : public AllocatorCore {
  public:
@@ -96,8 +78,7 @@ class PagedAllocator final : public AllocatorCore {
   void sinks_changed() noexcept override;
 
  private:
-  friend struct internal::PagedState;
-  using Block = internal::Block;
+  using Block = internal::PagedBlock;
   using PageArena = internal::PageArena;
 
   // One request on its way.
@@ -108,16 +89,17 @@ class PagedAllocator final : public AllocatorCore {
     internal::ArenaKind kind{};
     internal::PagedPool* pool = nullptr;  // a private one
   };
-  // A place for a request: `at` in a free, backed block.
+  // A place for a request: `at` in a hole.
   struct Place {
-    Block* block = nullptr;
+    Block* hole = nullptr;
     DeviceAddress at = 0;
     device::DeviceStatus status{};  // where the device failed, not for want of memory
     bool has_failed = false;
 
-    [[nodiscard]] bool is_found() const noexcept { return block != nullptr; }
+    [[nodiscard]] bool is_found() const noexcept { return hole != nullptr; }
   };
 
+  class Host;      // in paged/internal/paged_state.h
   class Stitcher;  // in paged/stitch.cpp
 
   // All of these require mutex_. Placing, in paged/allocate.cpp:
@@ -126,10 +108,10 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] bool is_worth_large_pages(std::uint64_t rounded) const noexcept;
   [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
   [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept;
-  void note_small(DeviceAddress address,
-                  std::uint64_t size_bytes,
-                  StreamId stream,
-                  AllocationContext context) noexcept;
+  void tell_of_small(DeviceAddress address,
+                     std::uint64_t size_bytes,
+                     StreamId stream,
+                     AllocationContext context) noexcept;
   // Apart from do_allocate, so that what takes no lock saves no registers for it.
   [[gnu::noinline]] DeviceAddress allocate_locked(std::uint64_t size_bytes,
                                                   StreamId stream,
@@ -154,9 +136,8 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] PageArena* larger_arena(PageArena& own, const Request& request);
   [[nodiscard]] DeviceAddress take_slab_page(StreamId stream);
   void give_slab_page(DeviceAddress page) noexcept;
-  void note_search(std::uint64_t rounded);
-  void note_growth();
-  void note_failure(std::uint64_t peak_before);
+  void settle_budget();
+  void forget_request(std::uint64_t peak_before);
   // Freeing and giving back, in paged/release.cpp:
   [[gnu::noinline]] device::DeviceResult<void> free_small_locked(DeviceAddress address,
                                                                  bool has_begun);
@@ -178,6 +159,7 @@ class PagedAllocator final : public AllocatorCore {
 
   // Read by every call that takes no lock: apart from what changes with the lock held.
   alignas(64) std::unique_ptr<internal::PagedState> state_;
+  std::unique_ptr<Host> host_;  // what state_ calls
 };
 
 }  // namespace headroom::memory

@@ -4,8 +4,8 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/block_info.h"
-#include "headroom/memory/internal/paged_state.h"
 #include "headroom/memory/internal/slab_cached.h"
+#include "headroom/memory/paged/internal/paged_state.h"
 
 namespace headroom::memory {
 
@@ -31,12 +31,12 @@ inline void PagedAllocator::give_back(Block& block) {
   s.active.erase(block.address);
   block.requested = 0;
   block.context = {};
-  block.gc_base = s.store.tick();
+  block.freed_at = s.clocks.tick();
   const bool is_of_large = block.arena->kind == internal::ArenaKind::kLarge;
-  s.store.file_free(block);
+  s.table.file_free(block);
   // Its pages may soon be wanted in other sizes, and then it should be known who still uses them.
   if (is_of_large) [[unlikely]] {
-    s.store.mark_moments();
+    s.clocks.mark_moments();
   }
 }
 
@@ -154,7 +154,7 @@ std::uint64_t PagedAllocator::do_empty_cache(PoolId pool) {
   const std::uint64_t before = reserved_bytes();
   state_->slabs.fold_own();
   wait_for_pending();
-  state_->store.wait_for_streams();
+  state_->clocks.wait();
   release_pools(pool);
   return before - reserved_bytes();
 }
@@ -164,15 +164,15 @@ std::uint64_t PagedAllocator::do_trim(std::uint64_t keep_bytes) {
   return release_cached(keep_bytes);
 }
 
-// Gives free pages back until at most `keep_bytes` are cached. Returns the bytes.
 void PagedAllocator::do_mark_step() {
   const std::lock_guard lock(mutex_);
   state_->slabs.fold_own();
   process_pending();
   state_->slabs.start_over();
-  state_->store.rest();
+  state_->rests.rest();
 }
 
+// Gives free pages back until at most `keep_bytes` are cached. Returns the bytes.
 std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   PagedState& s = *state_;
   if (has_capture()) return 0;
@@ -180,21 +180,21 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   const std::uint64_t before = reserved_bytes();
   wait_for_pending();
   s.slabs.flush();
-  s.store.wait_for_streams();
-  s.store.release_strays();
+  s.clocks.wait();
+  s.arenas.release_strays();
   release_pools();
   const auto active = static_cast<std::uint64_t>(stats_.active_bytes.all.current);
   const std::uint64_t cached = reserved_bytes() - active;
   if (cached > keep_bytes) {
-    s.store.begin_search();
+    s.search.begin();
     // To the page: what is left is at most what may stay.
     const std::uint64_t excess = cached - keep_bytes;
-    s.store.release_free(keep_bytes == 0 ? UINT64_MAX : excess + s.options.page_bytes - 1);
-    s.store.retire(UINT64_MAX);
+    s.mover.release_free(keep_bytes == 0 ? UINT64_MAX : excess + s.options.page_bytes - 1);
+    s.mover.unmap_stale(UINT64_MAX);
   }
   if (keep_bytes == 0) {
-    s.cushion.reset();
-    note_growth();
+    s.budget.cushion().reset();
+    settle_budget();
   }
   return before - reserved_bytes();
 }
@@ -203,21 +203,21 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
 // waited for.
 void PagedAllocator::release_pools(std::optional<PoolId> only) {
   PagedState& s = *state_;
-  for (auto it = s.private_pools.begin(); it != s.private_pools.end();) {
+  for (auto it = s.pools.private_pools.begin(); it != s.pools.private_pools.end();) {
     internal::PagedPool& pool = *it->second;
     if (pool.use_count > 0 || (only && pool.id != *only)) {
       ++it;
       continue;
     }
     std::vector<PageArena*> empty;
-    for (PageArena& arena : s.store.arenas()) {
+    for (PageArena& arena : s.table.arenas()) {
       const bool is_of_pool = arena.is_private() && arena.pool == pool.id;
       if (is_of_pool && arena.first->is_free() && arena.first->next == nullptr) {
         empty.push_back(&arena);
       }
     }
-    for (PageArena* arena : empty) (void)s.store.release_private_arena(*arena);
-    it = is_pool_in_use(pool) ? std::next(it) : s.private_pools.erase(it);
+    for (PageArena* arena : empty) (void)s.arenas.release_private(*arena);
+    it = is_pool_in_use(pool) ? std::next(it) : s.pools.private_pools.erase(it);
   }
 }
 
@@ -226,7 +226,7 @@ bool PagedAllocator::is_pool_in_use(const internal::PagedPool& pool) const {
   const auto is_of_pool = [&](const PageArena& arena) {
     return arena.is_private() && arena.pool == pool.id;
   };
-  return std::ranges::any_of(s.store.arenas(), is_of_pool) || s.is_open(pool.id);
+  return std::ranges::any_of(s.table.arenas(), is_of_pool) || s.pools.is_open(pool.id);
 }
 
 void PagedAllocator::trim_when_idle() {

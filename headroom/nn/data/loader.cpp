@@ -8,8 +8,8 @@
 #include "headroom/base/error.h"
 #include "headroom/memory/annotation.h"
 #include "headroom/nn/internal/batch_workers.h"
-#include "headroom/tensor/cpu/philox.h"
 #include "headroom/tensor/ops/creation.h"
+#include "headroom/tensor/philox.h"
 #include "headroom/tensor/tape.h"
 
 namespace headroom::nn {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "headroom/base/error.h"
-#include "headroom/tensor/cpu/philox.h"
+#include "headroom/tensor/philox.h"
 
 namespace headroom::nn {
 namespace {

@@ -1,4 +1,4 @@
-// The parts of compile(), each a question about a recording.
+// The parts of compile(): each answers one question about a recording.
 #pragma once
 
 #include <cstdint>

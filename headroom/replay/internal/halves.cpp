@@ -23,7 +23,7 @@ Program without_ops(const Program& program) {
 
 }  // namespace
 
-std::unique_ptr<Halves> Halves::of(const Program& program) {
+std::unique_ptr<Halves> Halves::split(const Program& program) {
   if (!can_be_halved(program)) return nullptr;
   return std::unique_ptr<Halves>(new Halves(program));
 }

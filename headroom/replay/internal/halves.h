@@ -21,7 +21,7 @@ class Halves {
  public:
   // Nothing where the halves may meet: by a limit, by a cache that is emptied, by frees that wait
   // for other streams, or in a state before the first event.
-  [[nodiscard]] static std::unique_ptr<Halves> of(const Program& program);
+  [[nodiscard]] static std::unique_ptr<Halves> split(const Program& program);
 
   // As replay() of the whole says, but for statistics and what is observed on the way; `ops` are
   // those of the larger half.

@@ -57,7 +57,7 @@ std::uint64_t LiveFloor::bytes_under(const memory::AllocatorConfig& config) {
 std::uint64_t LiveFloor::peak_of(const std::vector<std::uint64_t>& rounded) const {
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
-  for (const Change& change : changes_) {
+  for (const LiveChange& change : changes_) {
     const std::uint64_t size = rounded[change.size];
     live += change.is_free ? 0 - size : size;
     peak = std::max(peak, live);

@@ -23,8 +23,8 @@ class LiveFloor {
  private:
   using Divisions = decltype(memory::AllocatorConfig::roundup_power2_divisions);
 
-  // One that comes or goes.
-  struct Change {
+  // A block that is allocated or freed.
+  struct LiveChange {
     std::uint32_t size = 0;  // in sizes_
     bool is_free = false;
   };
@@ -32,7 +32,7 @@ class LiveFloor {
   [[nodiscard]] std::uint64_t peak_of(const std::vector<std::uint64_t>& rounded) const;
 
   std::vector<std::uint64_t> sizes_{};
-  std::vector<Change> changes_{};
+  std::vector<LiveChange> changes_{};
   std::mutex mutex_{};
   std::map<Divisions, std::uint64_t> known_{};  // under mutex_
 };

@@ -193,7 +193,7 @@ bool Machine::restore_segments() {
   const StartLayout& layout = *layout_or;
   if (!caching_->restore(layout.segments, layout.reservations)) return false;
   for (const StartSlot& start : program_.start_slots) {
-    if (!layout.holds(start.address)) continue;  // a block that lies in no segment
+    if (!layout.contains(start.address)) continue;  // a block that lies in no segment
     addresses_[start.slot] = start.address;
     if (start.is_pending) free_held(start.slot, start.hold);
   }

@@ -87,7 +87,7 @@ std::vector<SegmentInfo> joined(const std::vector<SegmentInfo>& segments) {
 
 }  // namespace
 
-bool StartLayout::holds(DeviceAddress address) const {
+bool StartLayout::contains(DeviceAddress address) const {
   const auto behind = std::ranges::upper_bound(segments, address, {}, &SegmentInfo::address);
   if (behind == segments.begin()) return false;
   const SegmentInfo& segment = *std::prev(behind);

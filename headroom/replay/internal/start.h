@@ -13,7 +13,7 @@ struct StartLayout {
   std::vector<memory::SegmentInfo> segments{};  // by address
   std::vector<memory::ReservationInfo> reservations{};
 
-  [[nodiscard]] bool holds(DeviceAddress address) const;
+  [[nodiscard]] bool contains(DeviceAddress address) const;
 };
 
 // Makes the device hold the segments, and the reservations with their pages.

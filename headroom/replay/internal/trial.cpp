@@ -38,7 +38,7 @@ Trials::Trials(std::span<const Program* const> programs, const TuneOptions& opti
     op_count_ += program->ops.size();
   }
   for (const Program* program : programs) {
-    halves_.push_back(has_limit_ ? nullptr : Halves::of(*program));
+    halves_.push_back(has_limit_ ? nullptr : Halves::split(*program));
     floors_.push_back(halves_.back() ? nullptr : std::make_unique<LiveFloor>(*program));
   }
 }

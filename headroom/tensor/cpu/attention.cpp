@@ -7,13 +7,13 @@
 #include <cmath>
 #include <limits>
 
-#include "headroom/tensor/cpu/blocks.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/exponential.h"
-#include "headroom/tensor/cpu/sums.h"
-#include "headroom/tensor/cpu/wide.h"
-#include "headroom/tensor/cpu/workspace.h"
-#include "headroom/tensor/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/exponential.h"
+#include "headroom/tensor/cpu/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/sums.h"
+#include "headroom/tensor/cpu/internal/wide.h"
+#include "headroom/tensor/cpu/internal/workspace.h"
+#include "headroom/tensor/internal/blocks.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "headroom/tensor/cpu/element_functions.h"
-#include "headroom/tensor/cpu/exponential.h"
+#include "headroom/tensor/cpu/internal/element_functions.h"
+#include "headroom/tensor/cpu/internal/exponential.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "headroom/tensor/cpu/blocks.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/gemm.h"
+#include "headroom/tensor/internal/blocks.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 namespace headroom::tensor::cpu {
 // Beside the others of its name, which one in the unnamed namespace would hide.

@@ -1,4 +1,4 @@
-#include "headroom/tensor/cpu/blocks.h"
+#include "headroom/tensor/internal/blocks.h"
 
 #include <type_traits>
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <complex>
 
-#include "headroom/tensor/cpu/element_functions.h"
+#include "headroom/tensor/cpu/internal/element_functions.h"
 
 namespace headroom::tensor::cpu {
 namespace {

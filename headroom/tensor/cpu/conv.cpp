@@ -4,11 +4,11 @@
 // planes are added up directly.
 #include <algorithm>
 
-#include "headroom/tensor/cpu/blocks.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/sums.h"
-#include "headroom/tensor/cpu/workspace.h"
-#include "headroom/tensor/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/sums.h"
+#include "headroom/tensor/cpu/internal/workspace.h"
+#include "headroom/tensor/internal/blocks.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 #include "headroom/tensor/internal/sizes.h"
 
 namespace headroom::tensor::cpu {

@@ -1,7 +1,7 @@
-#include "headroom/tensor/cpu/cpu_kernels.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
-#include "headroom/tensor/cpu/thread_pool.h"
-#include "headroom/tensor/cpu/workspace.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
+#include "headroom/tensor/cpu/internal/workspace.h"
 
 namespace headroom::tensor::cpu {
 

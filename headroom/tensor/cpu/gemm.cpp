@@ -1,4 +1,4 @@
-#include "headroom/tensor/internal/gemm.h"
+#include "headroom/tensor/cpu/internal/gemm.h"
 
 #include <algorithm>
 

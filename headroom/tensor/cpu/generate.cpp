@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include "headroom/tensor/cpu/blocks.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/philox.h"
-#include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
+#include "headroom/tensor/internal/blocks.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
+#include "headroom/tensor/philox.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -3,9 +3,9 @@
 #include <complex>
 #include <type_traits>
 
-#include "headroom/tensor/cpu/blocks.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
+#include "headroom/tensor/internal/blocks.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "headroom/tensor/cpu/blocks.h"
-#include "headroom/tensor/cpu/cpu_kernels.h"
-#include "headroom/tensor/cpu/thread_pool.h"
-#include "headroom/tensor/cpu/wide.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
+#include "headroom/tensor/cpu/internal/wide.h"
+#include "headroom/tensor/internal/blocks.h"
+#include "headroom/tensor/internal/cpu_kernels.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "headroom/tensor/cpu/element_functions.h"
+#include "headroom/tensor/cpu/internal/element_functions.h"
 
 namespace headroom::tensor::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "headroom/tensor/cpu/thread_pool.h"
+#include "headroom/tensor/cpu/internal/thread_pool.h"
 
 #include <atomic>
 #include <chrono>

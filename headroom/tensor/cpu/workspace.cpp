@@ -1,4 +1,4 @@
-#include "headroom/tensor/cpu/workspace.h"
+#include "headroom/tensor/cpu/internal/workspace.h"
 
 #include <algorithm>
 #include <initializer_list>

@@ -1,0 +1,92 @@
+#include "cli/input/trace_input.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "headroom/report/text.h"
+
+namespace headroom::cli {
+
+using trace::Format;
+
+trace::TraceFile read_input(const std::string& path, const Context& context) {
+  auto file = trace::read_trace(path, {.progress = show_progress("reading " + path, context)});
+  context.progress("");
+  if (!file) throw Error(fmt::format("{}: {}", path, to_string(file.error())));
+  return *std::move(file);
+}
+
+trace::Progress show_progress(std::string doing, const Context& context) {
+  if (!context.err.is_terminal) return {};
+  auto shown = std::make_shared<int>(-1);
+  return [doing = std::move(doing), shown, &context](double part) {
+    const int percent = static_cast<int>(std::clamp(part, 0.0, 1.0) * 100);
+    if (percent == *shown) return;
+    *shown = percent;
+    context.progress(fmt::format("{} ... {} %", doing, percent));
+  };
+}
+
+std::string_view format_title(Format format) noexcept {
+  switch (format) {
+    case Format::kPickle:
+      return "PyTorch snapshot";
+    case Format::kHrt:
+      return "headroom recording";
+    case Format::kPerfetto:
+      return "Perfetto timeline";
+    case Format::kSpeedscope:
+      return "speedscope profile";
+    case Format::kCsv:
+      return "lines of events";
+  }
+  return "";
+}
+
+std::string_view format_id(Format format) noexcept {
+  switch (format) {
+    case Format::kPickle:
+      return "pickle";
+    case Format::kHrt:
+      return "hrt";
+    case Format::kPerfetto:
+      return "perfetto";
+    case Format::kSpeedscope:
+      return "speedscope";
+    case Format::kCsv:
+      return "csv";
+  }
+  return "";
+}
+
+std::string shell_word(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./+=:,@%").find(c) != std::string_view::npos ||
+           static_cast<unsigned char>(c) >= 0x80;
+  };
+  std::string shown = report::printable(text);
+  if (!shown.empty() && std::ranges::all_of(shown, is_plain)) return shown;
+  std::string out = "'";
+  for (const char c : shown) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string without_endings(std::string_view path) {
+  for (const std::string_view ending : {".zst", ".pickle", ".pkl", ".hrt"}) {
+    const std::size_t name = path.find_last_of('/') + 1;
+    const bool has_more = path.size() - name > ending.size();
+    if (has_more && path.ends_with(ending)) path.remove_suffix(ending.size());
+  }
+  return std::string(path);
+}
+
+}  // namespace headroom::cli

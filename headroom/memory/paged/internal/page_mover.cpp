@@ -1,0 +1,176 @@
+#include "headroom/memory/paged/internal/page_mover.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "headroom/memory/internal/shortage.h"
+
+namespace headroom::memory::internal {
+
+using device::DeviceResult;
+
+Backed PageMover::back(PageArena& arena, const PageWindow& window, PageSupply supply) {
+  PagePlan plan = planner_.draw(arena, window, supply);
+  if (!plan.is_possible()) {
+    planner_.forget(plan);
+    return {.missing_bytes = plan.missing * arena.slot_bytes};
+  }
+  revive_mapped(plan);
+  prepare(plan);
+  auto done = create_missing(plan);
+  if (done) done = order_streams(plan);
+  if (done) done = unmap_in_the_way(plan);
+  if (done) done = map_needs(plan);
+  if (!done) {
+    planner_.forget(plan);
+    return {.outcome = Backing::kDeviceFailed, .status = done.error()};
+  }
+  return {.outcome = Backing::kDone, .hole = &commit(plan)};
+}
+
+void PageMover::bring_home(PageArena& arena, std::vector<NewHome> homes) {
+  PagePlan plan{.arena = &arena};
+  for (const NewHome& home : homes) plan.taken.push_back(home.page);
+  plan.needs = std::move(homes);
+  revive_mapped(plan);
+  for (const NewHome& need : plan.needs) {
+    for (std::uint64_t i = need.slot; i < need.slot + need.pages->span; ++i) {
+      if (table_.is_in_the_way(arena, i)) return;
+    }
+  }
+  for (Page* page : plan.taken) table_.mark_taken(*page);
+  prepare(plan);
+  auto done = unmap_in_the_way(plan);
+  if (done) done = map_needs(plan);
+  if (done) {
+    (void)commit(plan);
+  } else {
+    planner_.forget(plan);
+  }
+}
+
+// Places that map the page which they are to get already, from an earlier step.
+void PageMover::revive_mapped(PagePlan& plan) {
+  const std::vector<PageSlot>& slots = plan.arena->slots;
+  const auto is_mapped = [&](const NewHome& need) {
+    return need.page != nullptr && need.slot < slots.size() && slots[need.slot].page == need.page &&
+           slots[need.slot].first == need.slot;
+  };
+  std::ranges::copy_if(plan.needs, std::back_inserter(plan.revived), is_mapped);
+  std::erase_if(plan.needs, is_mapped);
+}
+
+// All host memory that carrying out the plan takes.
+void PageMover::prepare(PagePlan& plan) {
+  std::uint64_t top = 0;
+  std::size_t to_create = 0;
+  for (const NewHome& need : plan.revived) top = std::max(top, need.slot + need.pages->span);
+  for (const NewHome& need : plan.needs) {
+    top = std::max(top, need.slot + need.pages->span);
+    to_create += need.page == nullptr ? 1 : 0;
+  }
+  plan.needs.reserve(plan.needs.size() + plan.revived.size());
+  plan.taken.reserve(plan.taken.size() + to_create);
+  handles_.reserve(plan.needs.size());
+  for (Page* page : plan.taken) page->mapped.reserve(page->mapped.size() + 1);
+  table_.prepare_settling(*plan.arena, top, plan.taken.size() + plan.needs.size(), to_create);
+}
+
+// --- The device's half ---------------------------------------------------------------------------
+
+DeviceResult<Page*> PageMover::create_page(PageClass& pages) {
+  table_.prepare_page(pages);
+  const auto handle = device_.create_pages(pages.page_bytes);
+  if (!handle) {
+    budget_.set_device_is_short(is_shortage(handle.error()));
+    return Unexpected(handle.error());
+  }
+  return &table_.add_page(pages, *handle);
+}
+
+DeviceResult<void> PageMover::create_missing(PagePlan& plan) {
+  for (NewHome& need : plan.needs) {
+    if (need.page != nullptr) continue;
+    const auto page = create_page(*need.pages);
+    if (!page) return Unexpected(page.error());
+    need.page = *page;
+    plan.taken.push_back(*page);
+  }
+  return {};
+}
+
+// What is queued from now on for the window runs behind what is queued on the streams that its
+// pages come from.
+DeviceResult<void> PageMover::order_streams(const PagePlan& plan) noexcept {
+  const StreamClock& own = *plan.arena->clock;
+  DeviceResult<void> done;
+  clocks_.for_each([&](const StreamClock& donor) {
+    const bool gives = &donor != &own && std::ranges::any_of(plan.taken, [&](const Page* page) {
+      return page->home.arena != nullptr && page->home.arena->clock == &donor;
+    });
+    if (done && gives) done = clocks_.order(own, donor);
+  });
+  return done;
+}
+
+DeviceResult<void> PageMover::unmap(Page& page, PagePlace place) noexcept {
+  const auto unmapped =
+      device_.unmap_pages(place.arena->address_of(place.slot), page.pages->page_bytes);
+  if (!unmapped && !is_gone(unmapped.error())) return Unexpected(unmapped.error());
+  table_.remove_mapping(page, place);
+  return {};
+}
+
+DeviceResult<void> PageMover::unmap_in_the_way(PagePlan& plan) noexcept {
+  PageArena& arena = *plan.arena;
+  for (const NewHome& need : plan.needs) {
+    for (std::uint64_t i = need.slot; i < need.slot + need.pages->span; ++i) {
+      const PageSlot slot = arena.slots[i];
+      if (slot.page == nullptr) continue;
+      if (auto unmapped = unmap(*slot.page, {&arena, slot.first}); !unmapped) return unmapped;
+    }
+  }
+  return {};
+}
+
+// Neighbours in one call.
+DeviceResult<void> PageMover::map_needs(PagePlan& plan) noexcept {
+  const std::vector<NewHome>& needs = plan.needs;
+  for (std::size_t first = 0; first < needs.size();) {
+    std::size_t last = first + 1;
+    while (last < needs.size() &&
+           needs[last].slot == needs[last - 1].slot + needs[last - 1].pages->span) {
+      ++last;
+    }
+    if (auto mapped = map_run(plan, first, last); !mapped) return mapped;
+    first = last;
+  }
+  return {};
+}
+
+DeviceResult<void> PageMover::map_run(PagePlan& plan,
+                                      std::size_t first,
+                                      std::size_t last) noexcept {
+  PageArena& arena = *plan.arena;
+  handles_.clear();
+  for (std::size_t i = first; i < last; ++i) handles_.push_back(plan.needs[i].page->handle);
+  const auto mapped = device_.map_pages(arena.address_of(plan.needs[first].slot), handles_);
+  if (!mapped) return mapped;
+  for (std::size_t i = first; i < last; ++i) {
+    table_.add_mapping(*plan.needs[i].page, {&arena, plan.needs[i].slot});
+  }
+  return {};
+}
+
+// --- The table's half ----------------------------------------------------------------------------
+
+PagedBlock& PageMover::commit(PagePlan& plan) noexcept {
+  std::vector<NewHome>& homes = plan.needs;
+  homes.insert(homes.end(), plan.revived.begin(), plan.revived.end());
+  std::ranges::sort(homes, {}, &NewHome::slot);
+  std::erase_if(plan.taken, [](const Page* page) { return page->home.arena == nullptr; });
+  return table_.settle(*plan.arena, homes, plan.taken);
+}
+
+}  // namespace headroom::memory::internal

@@ -1,0 +1,381 @@
+#include "headroom/memory/paged/internal/page_table.h"
+
+#include <algorithm>
+
+#include "headroom/base/check.h"
+
+namespace headroom::memory::internal {
+
+using device::PageHandle;
+
+void PageTable::set_page_sizes(std::uint64_t granularity,
+                               std::uint64_t whole_bytes,
+                               std::uint64_t large_bytes,
+                               std::uint64_t slab_bytes) {
+  slot_bytes_ = whole_bytes / 2 % granularity == 0 ? whole_bytes / 2 : whole_bytes;
+  const auto set = [&](PageSize size, std::uint64_t bytes, std::uint64_t span) {
+    class_of(size).size = size;
+    class_of(size).page_bytes = bytes;
+    class_of(size).span = span;
+  };
+  set(PageSize::kHalf, slot_bytes_, 1);
+  set(PageSize::kWhole, whole_bytes, whole_bytes / slot_bytes_);
+  set(PageSize::kLarge, large_bytes, large_bytes / slot_bytes_);
+  set(PageSize::kSlab, slab_bytes, 1);
+}
+
+// --- Arenas --------------------------------------------------------------------------------------
+
+void PageTable::prepare_arena() {
+  blocks_.prepare(1);
+  spare_arena_.resize(1);
+  spare_arena_.front().unbacked.reserve(1);
+}
+
+PageArena& PageTable::take_spare_arena() noexcept {
+  arenas_.splice(arenas_.end(), spare_arena_, spare_arena_.begin());
+  return arenas_.back();
+}
+
+PageArena& PageTable::add_arena(ArenaKind kind,
+                                StreamClock& clock,
+                                DeviceAddress base,
+                                std::uint64_t size) noexcept {
+  PageArena& arena = take_spare_arena();
+  arena.kind = kind;
+  arena.base = base;
+  arena.size = size;
+  arena.slot_bytes = kind == ArenaKind::kSlab ? class_of(PageSize::kSlab).page_bytes : slot_bytes_;
+  arena.clock = &clock;
+  arena.free = &arena.own_free;
+  PagedBlock& all = blocks_.take();
+  all.address = base;
+  all.size = size;
+  all.stream = clock.stream;
+  all.arena = &arena;
+  all.is_mapped = false;
+  arena.first = &all;
+  arena.unbacked.push_back(&all);
+  return arena;
+}
+
+PageArena& PageTable::add_private_arena(const PrivateHandle& made) noexcept {
+  PageArena& arena = take_spare_arena();
+  arena.kind = ArenaKind::kPrivate;
+  arena.base = made.base;
+  arena.size = made.size;
+  arena.clock = made.clock;
+  arena.pool = made.pool;
+  arena.free = made.free;
+  arena.handle = made.handle;
+  PagedBlock& all = blocks_.take();
+  all.address = arena.base;
+  all.size = arena.size;
+  all.stream = arena.stream();
+  all.arena = &arena;
+  all.freed_at = clocks_.now();
+  arena.first = &all;
+  arena.free->insert(all);
+  host_.page_created(arena.size);
+  host_.pages_arrived(arena, arena.base, arena.size);
+  return arena;
+}
+
+void PageTable::remove_private_arena(PageArena& arena) noexcept {
+  host_.pages_left(arena, arena.base, arena.size);
+  host_.page_released(arena.size);
+  arena.free->erase(*arena.first);
+  blocks_.give_back(*arena.first);
+  arenas_.remove_if([&](const PageArena& other) { return &other == &arena; });
+}
+
+// --- Pages ---------------------------------------------------------------------------------------
+
+void PageTable::prepare_page(PageClass& pages) {
+  if (!pages.unused.empty()) return;
+  pages.unused.reserve(pages.all.size() + 1);
+  pages.loose.reserve(pages.all.size() + 1);
+  Page& record = pages.all.emplace_back();
+  record.mapped.reserve(2);
+  pages.unused.push_back(&record);
+}
+
+Page& PageTable::add_page(PageClass& pages, PageHandle handle) noexcept {
+  Page& page = *pages.unused.back();
+  pages.unused.pop_back();
+  page.pages = &pages;
+  page.handle = handle;
+  page.home = {};
+  page.mapped.clear();
+  mark_taken(page);
+  pages.loose.push_back(&page);
+  ++pages.count;
+  ++version_;
+  host_.page_created(pages.page_bytes);
+  return page;
+}
+
+void PageTable::remove_page(Page& page) noexcept {
+  PageClass& pages = *page.pages;
+  host_.page_released(pages.page_bytes);
+  std::erase(pages.loose, &page);
+  page.handle = PageHandle::kNone;
+  page.mark = 0;
+  pages.unused.push_back(&page);
+  --pages.count;
+  ++version_;
+}
+
+void PageTable::add_mapping(Page& page, PagePlace place) noexcept {
+  page.mapped.push_back(place);
+  for (std::uint64_t i = 0; i < page.pages->span; ++i) {
+    place.arena->slots[place.slot + i] = {.page = &page, .first = place.slot, .rest = rest_number_};
+  }
+  ++stale_;
+}
+
+void PageTable::remove_mapping(Page& page, PagePlace place) noexcept {
+  if (page.home != place) --stale_;
+  std::erase(page.mapped, place);
+  for (std::uint64_t i = 0; i < page.pages->span; ++i) place.arena->slots[place.slot + i] = {};
+}
+
+// --- Homes ---------------------------------------------------------------------------------------
+
+void PageTable::make_loose(const std::vector<Page*>& pages) {
+  std::vector<Page*> leaving;
+  leaving.reserve(pages.size());
+  blocks_.prepare(2 * pages.size() + 4);
+  for (Page* page : pages) {
+    page->pages->loose.reserve(page->pages->loose.size() + pages.size());
+    if (page->home.arena == nullptr) continue;
+    std::vector<PagedBlock*>& unbacked = page->home.arena->unbacked;
+    unbacked.reserve(unbacked.size() + pages.size() + 2);
+    leaving.push_back(page);
+  }
+  leave_homes(leaving);
+  for (Page* page : pages) page->pages->loose.push_back(page);
+}
+
+void PageTable::prepare_settling(PageArena& arena,
+                                 std::uint64_t top,
+                                 std::size_t moved,
+                                 std::size_t created) {
+  arena.slots.resize(std::max<std::uint64_t>(top, arena.slots.size()));
+  arena.top = std::max(top, arena.top);
+  blocks_.prepare(2 * moved + 4);
+  for (PageClass& pages : classes_) pages.loose.reserve(pages.all.size() + created);
+  for (PageArena& other : arenas_) {
+    if (other.is_private()) continue;
+    other.unbacked.reserve(other.unbacked.size() + moved + 2);
+  }
+}
+
+PagedBlock& PageTable::settle(PageArena& arena,
+                              const std::vector<NewHome>& homes,
+                              std::vector<Page*>& leaving) noexcept {
+  leave_homes(leaving);
+  for (PageClass& pages : classes_) {
+    std::erase_if(pages.loose, [&](const Page* page) { return page->mark == mark_ + 1; });
+  }
+  for (const NewHome& home : homes) {
+    home.page->home = {&arena, home.slot};
+    large_out_of_place_ += is_out_of_place(*home.page) ? 1 : 0;
+    for (std::uint64_t i = 0; i < home.pages->span; ++i) {
+      arena.slots[home.slot + i].idle_since = 0;
+      arena.slots[home.slot + i].rest = rest_number_;
+    }
+    --stale_;
+  }
+  PagedBlock* hole = nullptr;
+  for (std::size_t first = 0; first < homes.size();) {
+    SlotRange range{.first = homes[first].slot, .last = homes[first].slot};
+    while (first < homes.size() && homes[first].slot == range.last) {
+      range.last += homes[first++].pages->span;
+    }
+    host_.pages_arrived(arena, arena.address_of(range.first), range.size() * arena.slot_bytes);
+    hole = &back(arena, range);
+  }
+  return *hole;
+}
+
+// Neighbours at once. Sorts the pages.
+void PageTable::leave_homes(std::vector<Page*>& pages) noexcept {
+  std::ranges::sort(
+      pages, {}, [](const Page* page) { return page->home.arena->address_of(page->home.slot); });
+  for (std::size_t first = 0; first < pages.size();) {
+    PageArena& arena = *pages[first]->home.arena;
+    PagedBlock& cover = *pages[first]->cover;
+    SlotRange range{.first = pages[first]->home.slot, .last = pages[first]->home.slot};
+    std::size_t last = first;
+    while (last < pages.size() && pages[last]->home == PagePlace{&arena, range.last}) {
+      range.last += pages[last++]->pages->span;
+    }
+    for (std::uint64_t i = range.first; i < range.last; ++i) {
+      arena.slots[i].idle_since = cover.freed_at;
+      arena.slots[i].rest = rest_number_;
+    }
+    stale_ += last - first;
+    unback(cover, arena, range);
+    host_.pages_left(arena, arena.address_of(range.first), range.size() * arena.slot_bytes);
+    for (; first < last; ++first) {
+      large_out_of_place_ -= is_out_of_place(*pages[first]) ? 1 : 0;
+      pages[first]->home = {};
+    }
+  }
+}
+
+// A part of a hole has lost its pages. What is left of the hole before and behind it keeps them.
+void PageTable::unback(PagedBlock& cover, PageArena& arena, SlotRange range) noexcept {
+  const DeviceAddress begin = arena.address_of(range.first);
+  const DeviceAddress end = arena.address_of(range.last);
+  arena.free->erase(cover);
+  if (cover.address < begin) {
+    PagedBlock& front = cut_front(cover, begin - cover.address);
+    arena.free->insert(front);
+    for_each_free_page(arena, front, [&](Page& page) { page.cover = &front; });
+  }
+  PagedBlock* middle = &cover;
+  if (end < cover.address + cover.size) {
+    middle = &cut_front(cover, end - cover.address);
+    arena.free->insert(cover);
+  }
+  middle->is_mapped = false;
+  const auto at = std::ranges::lower_bound(arena.unbacked, begin, {}, &PagedBlock::address);
+  const auto place = arena.unbacked.insert(at, middle);
+  if (middle->next != nullptr && !middle->next->is_mapped) {
+    arena.unbacked.erase(place + 1);
+    absorb_next(*middle);
+  }
+  if (middle->prev != nullptr && !middle->prev->is_mapped) {
+    arena.unbacked.erase(std::ranges::find(arena.unbacked, middle));
+    absorb_next(*middle->prev);
+  }
+}
+
+// These slots of an unbacked block are homes now: they become a hole, which is returned as it is
+// with the holes beside it.
+PagedBlock& PageTable::back(PageArena& arena, SlotRange range) noexcept {
+  const DeviceAddress begin = arena.address_of(range.first);
+  const DeviceAddress end = arena.address_of(range.last);
+  auto at = std::ranges::lower_bound(arena.unbacked, begin + 1, {}, &PagedBlock::address);
+  PagedBlock* around = *--at;
+  HEADROOM_ASSERT(around->address <= begin && around->address + around->size >= end,
+                  "pages arrive where addresses are backed");
+  if (around->address < begin) {
+    *at = &cut_front(*around, begin - around->address);
+    ++at;
+    at = arena.unbacked.insert(at, around);
+  }
+  if (around->address + around->size > end) {
+    around = &cut_front(*around, end - around->address);  // the rest stays in the list
+  } else {
+    arena.unbacked.erase(at);
+  }
+  around->is_mapped = true;
+  around->freed_at = clocks_.now();
+  PagedBlock* const prev = around->prev;
+  const bool joins_prev = is_hole(prev);
+  file_free(*around);
+  return joins_prev ? *prev : *around;
+}
+
+// --- The rules -----------------------------------------------------------------------------------
+
+namespace {
+
+std::optional<std::string> check_blocks(const PageArena& arena) {
+  DeviceAddress at = arena.base;
+  const PagedBlock* previous = nullptr;
+  for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
+    if (block->prev != previous) return "neighbours do not point at one another";
+    if (block->address != at) return "the blocks of an arena leave a gap";
+    if (block->size == 0 || block->size % kMinBlockBytes != 0) {
+      return "a block's size is no multiple of 512";
+    }
+    if (block->arena != &arena) return "a block is filed wrongly";
+    if (previous != nullptr && previous->is_mapped == block->is_mapped &&
+        (!block->is_mapped || (previous->is_free() && block->is_free()))) {
+      return "two free neighbours were not merged";
+    }
+    at += block->size;
+    previous = block;
+  }
+  if (at != arena.base + arena.size) return "the blocks of an arena do not fill it";
+  return std::nullopt;
+}
+
+// A slot is a home exactly where blocks are backed.
+std::optional<std::string> check_slots(const PageArena& arena) {
+  std::vector<bool> is_backed(arena.slots.size(), true);
+  for (const PagedBlock* block : arena.unbacked) {
+    if (block->is_mapped) return "the list of unbacked blocks holds one that is backed";
+    const SlotRange range = slots_within(arena, block->address, block->address + block->size);
+    if (arena.address_of(range.first) != block->address ||
+        arena.address_of(range.last) != block->address + block->size) {
+      return "an unbacked block is not made of whole slots";
+    }
+    for (std::uint64_t i = range.first; i < std::min<std::uint64_t>(range.last, is_backed.size());
+         ++i) {
+      is_backed[i] = false;
+    }
+  }
+  for (std::uint64_t i = 0; i < arena.slots.size(); ++i) {
+    const PageSlot& slot = arena.slots[i];
+    if (is_backed[i] != is_at_home(arena, slot)) {
+      return "a slot's page is not at home where its block is backed";
+    }
+    const auto is_here = [&](const PagePlace& place) {
+      return place.arena == &arena && place.slot == slot.first && place.slot <= i &&
+             i < place.slot + slot.page->pages->span;
+    };
+    if (slot.page != nullptr && std::ranges::count_if(slot.page->mapped, is_here) != 1) {
+      return "a page does not know of a slot that maps it";
+    }
+  }
+  std::size_t unbacked = 0;
+  for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
+    unbacked += block->is_mapped ? 0 : 1;
+  }
+  if (unbacked != arena.unbacked.size()) return "an unbacked block is in no list";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> PageTable::check_pages() const {
+  std::uint64_t stale = 0;
+  std::uint64_t out_of_place = 0;
+  for (const PageClass& pages : classes_) {
+    std::uint64_t count = 0;
+    for (const Page& page : pages.all) {
+      if (page.handle == PageHandle::kNone) continue;
+      ++count;
+      const bool has_home = page.home.arena != nullptr;
+      stale += page.mapped.size() - (has_home ? 1 : 0);
+      out_of_place += has_home && is_out_of_place(page) ? 1 : 0;
+      if (has_home && std::ranges::count(page.mapped, page.home) != 1) {
+        return "a page is not mapped where it is at home";
+      }
+      if (has_home == (std::ranges::count(pages.loose, &page) > 0)) {
+        return "a page is at home and loose, or neither";
+      }
+    }
+    if (count != pages.count) return "pages are miscounted";
+  }
+  if (stale != stale_) return "stale mappings are miscounted";
+  if (out_of_place != large_out_of_place_) return "large pages among small blocks are miscounted";
+  return std::nullopt;
+}
+
+std::optional<std::string> PageTable::check() const {
+  for (const PageArena& arena : arenas_) {
+    if (auto problem = check_blocks(arena)) return problem;
+    if (auto problem = arena.free->check()) return problem;
+    if (arena.is_private()) continue;
+    if (auto problem = check_slots(arena)) return problem;
+  }
+  return check_pages();
+}
+
+}  // namespace headroom::memory::internal

@@ -1,0 +1,144 @@
+// PagedState: the parts of a PagedAllocator, and Host, the allocator as these parts see it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+
+#include "headroom/memory/internal/address_map.h"
+#include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/pending_frees.h"
+#include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/slab_heap.h"
+#include "headroom/memory/paged/internal/arenas.h"
+#include "headroom/memory/paged/internal/page_mover.h"
+#include "headroom/memory/paged/internal/page_rests.h"
+#include "headroom/memory/paged/paged_allocator.h"
+
+namespace headroom::memory {
+
+// What the pages and the slabs of an allocator may ask of it, and tell it.
+class PagedAllocator::Host final : public internal::PageHost, public internal::SlabPages {
+ public:
+  explicit Host(PagedAllocator& allocator) noexcept : allocator_(allocator) {}
+
+  [[nodiscard]] internal::HostFigures figures() const noexcept override;
+  void page_created(std::uint64_t size_bytes) noexcept override;
+  void page_released(std::uint64_t size_bytes) noexcept override;
+  void pages_arrived(const PageArena& arena,
+                     DeviceAddress at,
+                     std::uint64_t size) noexcept override;
+  void pages_left(const PageArena& arena, DeviceAddress at, std::uint64_t size) noexcept override;
+  DeviceAddress take_slab_page(StreamId stream) noexcept override;
+  void give_slab_page(DeviceAddress page) noexcept override;
+  void fold_tally(const internal::ThreadTally& tally) noexcept override;
+
+ private:
+  [[nodiscard]] static SegmentNote segment_at(const PageArena& arena,
+                                              DeviceAddress at,
+                                              std::uint64_t size) noexcept {
+    return {.address = at,
+            .size_bytes = size,
+            .stream = arena.stream(),
+            .pool = arena.pool,
+            .is_small = arena.kind == internal::ArenaKind::kSlab};
+  }
+
+  PagedAllocator& allocator_;
+};
+
+namespace internal {
+
+// Every growth of a private pool is one handle of its own, which is never moved, shared or cut: a
+// graph may keep its addresses, and a collective may register it.
+struct PagedPool : PoolUse {
+  using PoolUse::PoolUse;
+
+  std::map<StreamId, FreeBins> free{};
+};
+
+// The arenas of one stream; null where none was needed yet.
+struct StreamArenas {
+  StreamId stream = StreamId::kDefault;
+  PageArena* normal = nullptr;
+  PageArena* large = nullptr;
+  PageArena* slab = nullptr;
+
+  [[nodiscard]] PageArena*& arena(ArenaKind kind) noexcept {
+    return kind == ArenaKind::kNormal ? normal : kind == ArenaKind::kLarge ? large : slab;
+  }
+};
+
+// Pages as the device has them: whole granules.
+[[nodiscard]] PagedOptions fit_to_device(PagedOptions options, const device::Device& device);
+
+struct PagedState {
+  // `fitted` is what fit_to_device returned.
+  PagedState(device::Device& device,
+             Mutex& mutex,
+             const PagedOptions& fitted,
+             PageHost& host,
+             SlabPages& slab_pages_of_host);
+
+  // Most requests come from the stream of the one before.
+  [[nodiscard]] StreamArenas& arenas_of(StreamId stream) {
+    if (last != nullptr && last->stream == stream) [[likely]] {
+      return *last;
+    }
+    const auto found = std::ranges::find(streams, stream, &StreamArenas::stream);
+    last = found != streams.end() ? &*found : &streams.emplace_back(StreamArenas{.stream = stream});
+    return *last;
+  }
+
+  const PagedOptions options;
+  const bool tracks_blocks;
+
+  // Pages and their arenas.
+  BlockStore<PagedBlock> blocks{};
+  StreamClocks clocks;
+  PageTable table;
+  Arenas arenas;
+  PageBudget budget;
+  PageSearch search;
+  PagePlanner planner;
+  PageMover mover;
+  PageRests rests;
+  std::deque<StreamArenas> streams{};
+  StreamArenas* last = nullptr;
+
+  // Blocks.
+  AddressMap<PagedBlock> active{};  // handed out, or freed and pending
+  SlabHeap slabs;
+  AddressMap<PagedBlock> slab_pages{};  // the arenas' blocks that slabs are in
+  // Slab blocks that other streams use: one of these stands for each.
+  AddressMap<PagedBlock> slab_uses{};
+  PendingFrees<PagedBlock> pending;
+  PoolScopes<PagedPool> pools{};
+
+  std::chrono::nanoseconds last_growth;  // on the device's clock
+};
+
+}  // namespace internal
+
+inline AllocatorCore::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size,
+          .requested_bytes = block.requested,
+          .stream = block.stream,
+          .pool = block.arena->pool,
+          .is_small = false,
+          .context = block.context};
+}
+
+inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
+  return {.address = block.address,
+          .size_bytes = block.size_bytes,
+          .requested_bytes = block.requested_bytes,
+          .stream = block.stream,
+          .is_small = true,
+          .context = block.context};
+}
+
+}  // namespace headroom::memory

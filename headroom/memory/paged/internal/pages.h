@@ -1,0 +1,136 @@
+// Pages, the slots of addresses that map them, and the arenas made of slots: the records that a
+// PageTable keeps. ../types.h has the words and a picture.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "headroom/device/device.h"
+#include "headroom/memory/paged/internal/free_bins.h"
+#include "headroom/memory/paged/internal/paged_block.h"
+#include "headroom/memory/paged/internal/stream_clocks.h"
+#include "headroom/memory/paged/types.h"
+#include "headroom/memory/types.h"
+
+namespace headroom::memory::internal {
+
+struct PageArena;
+struct PageClass;
+
+// A place where a page is, or may be: from `slot` on, as many slots as the page spans.
+struct PagePlace {
+  PageArena* arena = nullptr;
+  std::uint64_t slot = 0;
+
+  friend bool operator==(const PagePlace&, const PagePlace&) = default;
+};
+
+// One physical handle. Larger pages than a slot span several, and lie at multiples of two slots.
+struct Page {
+  device::PageHandle handle = device::PageHandle::kNone;
+  PageClass* pages = nullptr;
+  PagePlace home{};                 // arena null: loose
+  std::vector<PagePlace> mapped{};  // every place that maps it, its home included
+  // As of the search with the number `mark`: the page is free, and `cover` is the hole around its
+  // home. See PageTable::is_free.
+  PagedBlock* cover = nullptr;
+  std::uint64_t mark = 0;
+};
+
+struct PageSlot {
+  Page* page = nullptr;     // the page that is mapped here
+  std::uint64_t first = 0;  // the slot where that mapping begins
+  // The clock of the last free here before the page went elsewhere: once the stream has passed
+  // it, nobody uses the stale mapping.
+  std::uint64_t idle_since = 0;
+  std::uint64_t rest = 0;  // the number of the last rest before the page came, or went elsewhere
+};
+
+// The pages of one size.
+struct PageClass {
+  PageSize size = PageSize::kWhole;
+  std::uint64_t page_bytes = 0;
+  std::uint64_t span = 1;  // in slots
+  std::deque<Page> all{};
+  std::vector<Page*> unused{};  // records without a handle
+  std::vector<Page*> loose{};
+  std::uint64_t count = 0;  // how many exist
+};
+
+// A range of addresses of one stream; or, in a private pool, one handle with a range of its own.
+struct PageArena {
+  ArenaKind kind = ArenaKind::kNormal;
+  DeviceAddress base = 0;
+  std::uint64_t size = 0;
+  std::uint64_t slot_bytes = 0;
+  StreamClock* clock = nullptr;
+  PoolId pool{};
+  FreeBins* free = nullptr;             // the holes
+  FreeBins own_free{};                  // where no pool shares one among its arenas
+  std::vector<PagedBlock*> unbacked{};  // by address
+  std::vector<PageSlot> slots{};        // up to the last that was ever mapped
+  std::uint64_t top = 0;                // the slot behind those that count as ever mapped
+  PagedBlock* first = nullptr;
+  device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena
+
+  [[nodiscard]] StreamId stream() const noexcept { return clock->stream; }
+  [[nodiscard]] DeviceAddress address_of(std::uint64_t slot) const noexcept {
+    return base + slot * slot_bytes;
+  }
+  [[nodiscard]] DeviceAddress end() const noexcept { return base + size; }
+  [[nodiscard]] bool is_private() const noexcept { return kind == ArenaKind::kPrivate; }
+};
+
+// Slots [first, last).
+struct SlotRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return last > first ? last - first : 0; }
+};
+
+// The slots that lie wholly in [begin, end).
+[[nodiscard]] inline SlotRange slots_within(const PageArena& arena,
+                                            DeviceAddress begin,
+                                            DeviceAddress end) noexcept {
+  const std::uint64_t slot = arena.slot_bytes;
+  return {.first = (begin - arena.base + slot - 1) / slot, .last = (end - arena.base) / slot};
+}
+
+// The slots that [begin, end) touches.
+[[nodiscard]] inline SlotRange slots_touched(const PageArena& arena,
+                                             DeviceAddress begin,
+                                             DeviceAddress end) noexcept {
+  const std::uint64_t slot = arena.slot_bytes;
+  return {.first = (begin - arena.base) / slot, .last = (end - arena.base + slot - 1) / slot};
+}
+
+// Whether the page that is mapped at a slot is at home there.
+[[nodiscard]] inline bool is_at_home(const PageArena& arena, const PageSlot& slot) noexcept {
+  return slot.page != nullptr && slot.page->home.arena == &arena &&
+         slot.page->home.slot == slot.first;
+}
+
+// A large page in the arena of small blocks.
+[[nodiscard]] inline bool is_out_of_place(const Page& page) noexcept {
+  return page.pages->size == PageSize::kLarge && page.home.arena->kind == ArenaKind::kNormal;
+}
+
+[[nodiscard]] inline bool is_hole(const PagedBlock* block) noexcept {
+  return block != nullptr && block->is_mapped && block->is_free();
+}
+
+// Calls function(page) for every page that lies wholly in a hole: those can go elsewhere.
+template <class Function>
+void for_each_free_page(const PageArena& arena, const PagedBlock& hole, Function&& function) {
+  const SlotRange whole = slots_within(arena, hole.address, hole.address + hole.size);
+  // Slot by slot, although pages span several: so the next page's place does not wait for this one.
+  for (std::uint64_t i = whole.first; i < whole.last; ++i) {
+    const PageSlot& slot = arena.slots[i];
+    if (slot.first == i && i + slot.page->pages->span <= whole.last) function(*slot.page);
+  }
+}
+
+}  // namespace headroom::memory::internal
