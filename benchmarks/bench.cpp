@@ -13,6 +13,8 @@
 #include "benchmarks/claims/claims.h"
 #include "benchmarks/device/bench_device.h"
 #include "benchmarks/ops/bench_ops.h"
+#include "benchmarks/paged/bench_paged.h"
+#include "benchmarks/paged/bench_paged_view.h"
 #include "benchmarks/replay/bench_replay.h"
 #include "benchmarks/trace/bench_trace.h"
 #include "benchmarks/train/bench_train.h"
@@ -26,15 +28,20 @@ namespace {
 struct BenchRequest {
   std::string what = "alloc";
   std::string device{};  // none: meta for alloc, for device a GPU or else the cpu
-  int rounds = 7;
+  std::optional<int> rounds{};
   std::string filter{};
   AllocBenchOptions alloc{};
   DeviceBenchOptions calls{};
   OpsBenchOptions ops{};
   TraceBenchOptions trace{};
+  bench::PagedBenchOptions paged{};
+  bool lists = false;
   std::vector<std::string> recordings{};
-  std::string output{};  // of claims; none is standard output
+  std::string output{};  // of claims and paged; none is standard output
   bool force = false;
+
+  // A seed's programs are the same each time, so `paged` needs one; what is timed needs more.
+  [[nodiscard]] int rounds_or(int usual = 7) const { return rounds.value_or(usual); }
 };
 
 ExitCode run_claims(const BenchRequest& request, const Context& context) {
@@ -53,7 +60,7 @@ ExitCode run_claims(const BenchRequest& request, const Context& context) {
 ExitCode run_alloc(const BenchRequest& request, const Context& context, const Progress& progress) {
   const Contenders contenders = find_contenders(request.device.empty() ? "meta" : request.device);
   AllocBenchOptions options = request.alloc;
-  options.rounds = request.rounds;
+  options.rounds = request.rounds_or();
   options.filter = request.filter;
   const AllocBench bench = bench_alloc(options, contenders, progress);
   if (bench.cases.empty()) {
@@ -73,7 +80,7 @@ ExitCode run_device(const BenchRequest& request, const Context& context, const P
   }
   std::unique_ptr<device::Device> own;
   DeviceBenchOptions options = request.calls;
-  options.rounds = request.rounds;
+  options.rounds = request.rounds_or();
   const DeviceBench bench = bench_device(find_device(name, own), options, progress);
   context.print(context.is_json ? device_bench_json(bench) : draw_device_bench(bench, context));
   return ExitCode::kDone;
@@ -87,7 +94,7 @@ void check_is_cpu(const BenchRequest& request) {
 ExitCode run_ops(const BenchRequest& request, const Context& context, const Progress& progress) {
   check_is_cpu(request);
   OpsBenchOptions options = request.ops;
-  options.rounds = request.rounds;
+  options.rounds = request.rounds_or();
   options.filter = request.filter;
   const OpsBench bench = bench_ops(options, progress);
   if (bench.is_empty()) {
@@ -102,14 +109,14 @@ ExitCode run_ops(const BenchRequest& request, const Context& context, const Prog
 
 ExitCode run_train(const BenchRequest& request, const Context& context, const Progress& progress) {
   check_is_cpu(request);
-  const TrainBench bench = bench_train(request.rounds, progress);
+  const TrainBench bench = bench_train(request.rounds_or(), progress);
   context.print(context.is_json ? train_bench_json(bench) : draw_train_bench(bench, context));
   return ExitCode::kDone;
 }
 
 ExitCode run_trace(const BenchRequest& request, const Context& context, const Progress& progress) {
   TraceBenchOptions options = request.trace;
-  options.rounds = request.rounds;
+  options.rounds = request.rounds_or();
   if (request.recordings.size() > 1) throw UsageError("bench trace reads one recording");
   if (!request.recordings.empty()) options.file = request.recordings.front();
   const TraceBench bench = bench_trace(options, progress);
@@ -118,8 +125,41 @@ ExitCode run_trace(const BenchRequest& request, const Context& context, const Pr
 }
 
 ExitCode run_replay(const BenchRequest& request, const Context& context) {
-  const auto cases = bench_replay({.paths = request.recordings, .rounds = request.rounds}, context);
+  const auto cases =
+      bench_replay({.paths = request.recordings, .rounds = request.rounds_or()}, context);
   context.print(context.is_json ? bench_replay_json(cases) : draw(cases, context));
+  return ExitCode::kDone;
+}
+
+ExitCode run_paged(const BenchRequest& request, const Context& context) {
+  bench::PagedBenchOptions options = request.paged;
+  options.filter = request.filter;
+  options.rounds = request.rounds_or(1);
+  const std::vector<bench::Generator> generators = bench::generators_like(options.filter);
+  if (generators.empty()) {
+    throw UsageError(fmt::format(
+        "--filter: no traffic has '{}' in \"group: name\"; --list shows all", options.filter));
+  }
+  if (request.lists) {
+    context.print(context.is_json ? bench::generators_json(generators)
+                                  : bench::draw_generators(generators, context));
+    return ExitCode::kDone;
+  }
+  if (!request.output.empty()) check_output_file(request.output, request.force);
+  const std::size_t jobs = generators.size() * static_cast<std::size_t>(options.rounds);
+  const bench::PagedBench bench = bench::bench_paged(options, [&](std::size_t done) {
+    const std::string line = fmt::format("measuring traffic: {} of {}", done, jobs);
+    // A log gets every tenth part.
+    done * 10 / jobs > (done - 1) * 10 / jobs ? context.stage(line) : context.progress(line);
+  });
+  context.progress("");
+  if (!request.output.empty()) {
+    write_output_file(request.output, bench::paged_bench_page(bench), request.force);
+    context.say(bench::promise_sentence(bench));
+    return ExitCode::kDone;
+  }
+  context.print(context.is_json ? bench::paged_bench_json(bench)
+                                : bench::draw_paged_bench(bench, context));
   return ExitCode::kDone;
 }
 
@@ -132,6 +172,7 @@ ExitCode run(const BenchRequest& request, const Context& context) {
         fmt::format("bench {} takes no recordings; did you mean bench replay?", request.what));
   }
   if (request.what == "claims") return run_claims(request, context);
+  if (request.what == "paged") return run_paged(request, context);
   if (request.what == "device") return run_device(request, context, progress);
   if (request.what == "train") return run_train(request, context, progress);
   if (request.what == "ops") return run_ops(request, context, progress);
@@ -140,18 +181,22 @@ ExitCode run(const BenchRequest& request, const Context& context) {
 
 RunFunction add_bench(CLI::App& app) {
   auto request = std::make_shared<BenchRequest>();
-  app.add_option("WHAT",
-                 request->what,
-                 "what to measure: alloc (default), claims, device, ops, replay, trace or train")
+  app.add_option(
+         "WHAT",
+         request->what,
+         "what to measure: alloc (default), claims, device, ops, paged, replay, trace or train")
       ->type_name("WHAT")
-      ->check(CLI::IsMember({"alloc", "claims", "device", "ops", "replay", "trace", "train"}));
+      ->check(
+          CLI::IsMember({"alloc", "claims", "device", "ops", "paged", "replay", "trace", "train"}));
   app.add_option("RECORDING",
                  request->recordings,
                  "replay, trace: recordings to measure with (default: the samples)")
       ->type_name("RECORDING");
   app.add_option("--device", request->device, "alloc, device: meta, cpu or cuda:N")
       ->type_name("DEVICE");
-  app.add_option("--rounds", request->rounds, "rounds, of which the median counts")
+  app.add_option("--rounds",
+                 request->rounds,
+                 "rounds, of which the median counts; paged: seeds, from --seed on")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", request->alloc.threads, "alloc: numbers of threads, such as 1,16")
@@ -181,10 +226,18 @@ RunFunction add_bench(CLI::App& app) {
          },
          "ops: bytes of an operand, well above the cache (default 64MiB)")
       ->type_name("SIZE");
-  app.add_option("--filter", request->filter, "alloc, ops: only cases with TEXT in their name")
+  app.add_option(
+         "--filter", request->filter, "alloc, ops, paged: only cases with TEXT in their name")
       ->type_name("TEXT");
-  app.add_option("-o,--output", request->output, "claims: the page to write")->type_name("FILE");
-  app.add_flag("-f,--force", request->force, "claims: overwrite FILE if it exists");
+  app.add_option("--seed", request->paged.seed, "paged: the first seed of the programs (default 1)")
+      ->type_name("N");
+  app.add_flag("--smallest-limit",
+               request->paged.finds_smallest_limit,
+               "paged: look for the smallest limit of each, which is slow");
+  app.add_flag("--list", request->lists, "paged: say what each program does, and measure nothing");
+  app.add_option("-o,--output", request->output, "claims, paged: the page to write")
+      ->type_name("FILE");
+  app.add_flag("-f,--force", request->force, "claims, paged: overwrite FILE if it exists");
   app.add_option("--file", request->trace.file, "trace: a PyTorch snapshot to read")
       ->type_name("FILE");
   return [request](const Context& context) { return run(*request, context); };
@@ -204,6 +257,7 @@ Command bench_command() {
               "bench claims  claims about GPU memory, measured, as docs/guide/claims.md\n"
               "bench device  the cost of each device call, idle and busy\n"
               "bench ops  tensor ops beside plain OpenBLAS and plain loops\n"
+              "bench paged  programs made to break allocators, under four of them\n"
               "bench replay  the speed of replay, and each policy on the samples\n"
               "bench trace  the cost of recording, and reading beside Python's pickle\n"
               "bench train  training steps beside their matrix products alone",

@@ -135,7 +135,7 @@ void training() {
   train::StepRunner runner({.model = {.name = "gpt2-tiny"}, .optimizer = "adamw"}, cache);
   std::vector<std::string> told;  // what was done when memory ran out
   for (int i = 0; i < 3; ++i) {
-    std::printf("loss %.4f\n", train::with_retry(runner, told).loss);
+    std::printf("loss %.4f\n", train::with_retry(runner, told).loss());
   }
 }
 

@@ -14,7 +14,7 @@ int main() {
   memory::PagedAllocator allocator(*device::registry().find("cpu:0").value());
   allocator.set_limit(plan.peak_reserved);  // not a byte more
   train::StepRunner training(job, allocator);
-  for (int i = 0; i < 10; ++i) std::printf("loss %.3f\n", training.step().loss);
+  for (int i = 0; i < 10; ++i) std::printf("loss %.3f\n", training.step().loss());
 
   const auto peak = static_cast<std::uint64_t>(allocator.statistics().reserved_bytes.all.peak);
   std::printf("planned %s, reserved %s\n",

@@ -14,6 +14,7 @@
 
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/device/device.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/api.h"
@@ -56,7 +57,7 @@ class GivenStreams {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_{ForkSafeMutex::Rank::kTable};
   std::vector<StreamId> all_;
   std::atomic<bool> is_empty_{true};
 };
@@ -75,8 +76,8 @@ struct headroom_allocator {
 namespace {
 
 struct Opened {
-  std::mutex mutex;
-  std::list<headroom_allocator> all;
+  ForkSafeMutex mutex{ForkSafeMutex::Rank::kHandles};
+  std::list<headroom_allocator> all;  // never destroyed
 };
 
 // Never destroyed: memory may be freed until the very end of the process.
@@ -84,6 +85,9 @@ Opened& opened() {
   static Opened& instance = *new Opened;
   return instance;
 }
+
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const Opened& kMadeOpened = opened();
 
 // The id of a native stream. Threads mostly stay with one, so the last is remembered.
 std::optional<StreamId> stream_of(headroom_allocator& handle, void* stream) {
@@ -132,6 +136,12 @@ headroom_stats stats_of(headroom_allocator& handle) {
           .handles_created = handle.device.calls(Call::kCreatePages),
           .handles_mapped = handle.device.calls(Call::kMapPages),
           .handles_unmapped = handle.device.calls(Call::kUnmapPages)};
+}
+
+// After a fork nothing is wrong with what the caller gave.
+headroom_status refuse(const headroom::device::DeviceStatus& status) {
+  const bool is_forked = status == headroom::device::StatusCode::kForked;
+  return refuse(is_forked ? HEADROOM_FAILED : HEADROOM_INVALID, to_string(status));
 }
 
 // Runs a function of the library; what it throws becomes a status.
@@ -204,7 +214,7 @@ headroom_status headroom_free(headroom_allocator* allocator, void* address) {
   return guarded([&] {
     if (allocator == nullptr) return refuse(HEADROOM_INVALID, "headroom_free: no allocator");
     const auto freed = allocator->allocator.try_free(reinterpret_cast<std::uintptr_t>(address));
-    return freed ? HEADROOM_OK : refuse(HEADROOM_INVALID, to_string(freed.error()));
+    return freed ? HEADROOM_OK : refuse(freed.error());
   });
 }
 
@@ -217,7 +227,7 @@ headroom_status headroom_record_stream(headroom_allocator* allocator, void* addr
     if (!id) return HEADROOM_INVALID;
     const auto recorded =
         allocator->allocator.record_stream(reinterpret_cast<std::uintptr_t>(address), *id);
-    return recorded ? HEADROOM_OK : refuse(HEADROOM_INVALID, to_string(recorded.error()));
+    return recorded ? HEADROOM_OK : refuse(recorded.error());
   });
 }
 
@@ -232,7 +242,7 @@ headroom_status headroom_record_all_streams(headroom_allocator* allocator, void*
     for (const StreamId stream : streams) {
       const auto recorded =
           allocator->allocator.record_stream(reinterpret_cast<std::uintptr_t>(address), stream);
-      if (!recorded) return refuse(HEADROOM_INVALID, to_string(recorded.error()));
+      if (!recorded) return refuse(recorded.error());
     }
     return HEADROOM_OK;
   });

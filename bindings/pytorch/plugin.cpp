@@ -15,6 +15,8 @@
 #include <mutex>
 #include <string>
 
+#include "headroom/base/fork.h"
+
 #include "bindings/c/headroom.h"
 
 // Tests plug the cpu device in: its streams are threads.
@@ -29,6 +31,9 @@ constexpr int kMostDevices = 64;
 // PyTorch says which streams use a block.
 std::atomic<bool> g_is_told_of_streams{false};  // NOLINT(readability-identifier-naming)
 
+// The child of a fork holds nothing: its frees are nobody's loss, and its numbers nobody's.
+const headroom::ForkMark g_loaded{};  // NOLINT(readability-identifier-naming)
+
 void tell_last_error() noexcept { std::fprintf(stderr, "headroom: %s\n", headroom_last_error()); }
 
 std::array<std::atomic<headroom_allocator*>, kMostDevices>& allocators() {
@@ -38,7 +43,7 @@ std::array<std::atomic<headroom_allocator*>, kMostDevices>& allocators() {
 
 void write_stats() noexcept {
   const char* const path = std::getenv("HEADROOM_STATS");
-  if (path == nullptr || *path == '\0') return;
+  if (g_loaded.is_forked() || path == nullptr || *path == '\0') return;
   std::FILE* const file = std::fopen(path, "w");
   if (file == nullptr) {
     std::fprintf(stderr, "headroom: HEADROOM_STATS: '%s' cannot be written\n", path);
@@ -121,7 +126,7 @@ HEADROOM_API void headroom_torch_free(void* address,
                                       int device,
                                       void* /*stream*/) noexcept {
   headroom_allocator* const allocator = allocator_of(device);
-  if (allocator == nullptr || address == nullptr) return;
+  if (allocator == nullptr || address == nullptr || g_loaded.is_forked()) return;
   if (!g_is_told_of_streams.load(std::memory_order_relaxed) &&
       headroom_record_all_streams(allocator, address) != HEADROOM_OK) {
     tell_last_error();  // and the block stays: better lost than written over while it is read

@@ -65,7 +65,7 @@ void measure_row(TrainingRow& row, int steps, memory::Account& account) {
   {
     StepRunner runner(row.plan.config, stage.allocator());
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < steps; ++i) row.loss = runner.step().loss;
+    for (int i = 0; i < steps; ++i) row.loss = runner.step().loss();
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     row.seconds = passed.count() / steps;
     row.measured = stage.peak();
@@ -84,12 +84,12 @@ void play_failure(TrainingAct& act) {
     act.report = train::report_text(
         error.report(), train::planned_remedies(act.config, {.limit_bytes = kTrainingLimit}));
   }
-  act.retried_loss = train::with_retry(runner, act.told).loss;
+  act.retried_loss = train::with_retry(runner, act.told).loss();
 }
 
 double loss_without_limit(const StepConfig& config) {
   Stage stage(processor());
-  return StepRunner(config, stage.allocator()).step().loss;
+  return StepRunner(config, stage.allocator()).step().loss();
 }
 
 std::vector<TrainingRow> training_rows(const StepConfig& config) {

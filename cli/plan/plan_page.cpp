@@ -13,6 +13,7 @@
 #include "headroom/replay/cards.h"
 
 #include "cli/input/step_options.h"
+#include "cli/output/html_page.h"
 #include "cli/plan/plan_curve.h"
 #include "cli/plan/plan_grid.h"
 #include "cli/plan/plan_page_source.h"  // made by CMake from cli/plan/page/
@@ -114,42 +115,16 @@ Json page_data(const train::Plan& plan, const PlanPageOptions& options, const Pr
   return data;
 }
 
-// For the inside of a <script>, which `</script>` would end.
-std::string as_script(const Json& data) {
-  std::string text = data.dump();
-  for (std::size_t at = 0; (at = text.find('<', at)) != std::string::npos;) {
-    text.replace(at, 1, "\\u003c");
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string plan_page(const train::Plan& plan,
                       const PlanPageOptions& options,
                       const Progress& progress) {
-  const std::pair<std::string_view, std::string> parts[] = {
-      {"@STYLE@", std::string(kPlanPageStyle)},
-      {"@MODEL@", plan.config.model.name},
-      {"@DATA@", as_script(page_data(plan, options, progress))},
-      {"@SCRIPT@", std::string(kPlanPageScript)}};
-  std::string_view rest = kPlanPageHtml;
-  std::string out;
-  while (!rest.empty()) {
-    std::size_t first = rest.size();
-    const std::pair<std::string_view, std::string>* next = nullptr;
-    for (const auto& part : parts) {
-      const std::size_t at = rest.find(part.first);
-      if (at >= first) continue;
-      first = at;
-      next = &part;
-    }
-    out += rest.substr(0, first);
-    if (next == nullptr) break;
-    out += next->second;
-    rest.remove_prefix(first + next->first.size());
-  }
-  return out;
+  return fill_page(kPlanPageHtml,
+                   {{"@STYLE@", std::string(kPlanPageStyle)},
+                    {"@MODEL@", plan.config.model.name},
+                    {"@DATA@", as_script(page_data(plan, options, progress))},
+                    {"@SCRIPT@", std::string(kPlanPageScript)}});
 }
 
 }  // namespace headroom::cli

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/memory/config.h"
+#include "headroom/replay/pool_floor.h"
 
 #include "cli/output/json_values.h"
 #include "cli/replay/replay.h"
@@ -126,6 +127,8 @@ Json recording_json(const DeviceReplay& device) {
           {"recorded_ooms", program.failures},
           {"empty_caches", program.empty_caches},
           {"streams", program.streams.size()},
+          {"private_pools", program.pools.size() - 1},
+          {"pool_floor", replay::pool_floor_bytes(program)},
           {"duration_us", program.duration_us()},
           {"duration_us_second_half", program.duration_us(program.ops.size() / 2)},
           {"anomalies",

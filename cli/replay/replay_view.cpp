@@ -7,6 +7,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/replay/cards.h"
+#include "headroom/replay/pool_floor.h"
 #include "headroom/report/area_chart.h"
 #include "headroom/report/bar.h"
 #include "headroom/report/numbers.h"
@@ -137,6 +138,13 @@ std::string table_text(const DeviceReplay& device, const Terminal& terminal) {
   table.add_row({drawn(device.program.peak_live, Tone::kGood),
                  format_bytes(device.program.peak_live),
                  "1.00"});
+  if (replay::has_private_pools(device.program)) {
+    const std::uint64_t floor = replay::pool_floor_bytes(device.program);
+    titles.emplace_back("floor: what private pools keep, and what is live outside of them");
+    table.add_row({drawn(floor, Tone::kGood),
+                   format_bytes(floor),
+                   over_live(floor, device.program.peak_live)});
+  }
   std::string out;
   const std::vector<std::string> lines = table.lines(terminal, 2 * kIndent);
   for (std::size_t i = 0; i < lines.size(); ++i) {

@@ -79,7 +79,7 @@ void run_steps(train::StepRunner& runner,
     const auto begin = Clock::now();
     const train::StepResult result =
         typed.retries ? train::with_retry(runner, report.told, options) : runner.step();
-    report.losses.push_back(result.loss);
+    report.losses.push_back(result.loss());
     report.step_ms.push_back(
         std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
     context.progress(live_line(runner, report, context.err));

@@ -20,7 +20,7 @@ namespace headroom {
 namespace autograd {
 namespace {
 
-using internal::Like;
+using internal::TensorSpec;
 using RegionFunction = std::function<Tensor(std::span<const Tensor>)>;
 
 // All that is needed has been computed again. Not a std::exception: nobody else's to catch.
@@ -35,7 +35,7 @@ struct Placeholder {
 // A tensor that the region saved the first time, and what the second made of it.
 struct Slot {
   const char* op = "";
-  Like like{};
+  TensorSpec like{};
   std::weak_ptr<const Placeholder> holder{};
   bool is_kept = false;
   Saved again{};
@@ -48,7 +48,7 @@ struct RegionInput {
   Saved saved{};
   bool needs_grad = false;
   bool is_leaf = false;
-  Like like{};
+  TensorSpec like{};
 
   [[nodiscard]] Tensor restored() const {
     Tensor out = saved.value("checkpoint");
@@ -66,7 +66,7 @@ RegionInput region_input(const Tensor& x) {
   return {.saved = Saved("checkpoint", x, nullptr, false, false),
           .needs_grad = x.requires_grad(),
           .is_leaf = x.is_leaf(),
-          .like = Like::of(x)};
+          .like = TensorSpec::of(x)};
 }
 
 // Saved as it is, whatever hooks there are.
@@ -75,7 +75,7 @@ Saved saved_plainly(const char* op, const Tensor& tensor) {
   return {op, tensor, nullptr, false, false};
 }
 
-std::string describe_slot(std::string_view op, const Like& like) {
+std::string describe_slot(std::string_view op, const TensorSpec& like) {
   return std::string(op) + " saved " + std::string(to_string(like.dtype)) + to_string(like.shape) +
          " on " + to_string(like.device->id());
 }
@@ -176,7 +176,8 @@ class CheckpointRegion : public std::enable_shared_from_this<CheckpointRegion> {
     const char* const op = internal::saving_op();
     const bool is_kept = !tensor::Region::made(tensor);
     if (is_kept) holder->kept = saved_plainly(op, tensor);
-    slots_.push_back({.op = op, .like = Like::of(tensor), .holder = holder, .is_kept = is_kept});
+    slots_.push_back(
+        {.op = op, .like = TensorSpec::of(tensor), .holder = holder, .is_kept = is_kept});
     return std::shared_ptr<const Placeholder>(std::move(holder));
   }
 
@@ -242,7 +243,7 @@ class CheckpointRegion : public std::enable_shared_from_this<CheckpointRegion> {
     if (next_ > last_) throw RecomputedEnough();
     Slot& slot = slots_[next_];
     const char* const op = internal::saving_op();
-    const Like like = Like::of(tensor);
+    const TensorSpec like = TensorSpec::of(tensor);
     if (std::string_view(op) != slot.op || like.shape != slot.like.shape ||
         like.dtype != slot.like.dtype || like.device != slot.like.device) {
       throw Error("checkpoint: computed again, " + describe_slot(op, like) + ", where " +

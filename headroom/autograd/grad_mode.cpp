@@ -17,12 +17,16 @@ ThreadState ThreadState::capture() {
   return {.is_grad_enabled = GradMode::is_enabled(),
           .is_inference = GradMode::is_inference(),
           .autocast = Autocast::mode(),
+          .allows_tf32 = MatmulPrecision::allows_tf32(),
           .context = memory::current_context(),
           .saved_tensor_hooks = autograd::internal::current_saved_hooks()};
 }
 
 ThreadStateScope::ThreadStateScope(const ThreadState& state)
-    : outer_(ThreadState::capture()), autocast_(state.autocast), context_(state.context) {
+    : outer_(ThreadState::capture()),
+      autocast_(state.autocast),
+      precision_(state.allows_tf32),
+      context_(state.context) {
   apply_modes(state);
 }
 

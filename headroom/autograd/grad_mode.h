@@ -13,6 +13,7 @@
 
 #include "headroom/memory/annotation.h"
 #include "headroom/tensor/autocast.h"
+#include "headroom/tensor/ops/matmul.h"
 #include "headroom/tensor/tape.h"
 
 namespace headroom {
@@ -55,6 +56,7 @@ struct ThreadState {
   bool is_grad_enabled = true;
   bool is_inference = false;
   AutocastMode autocast{};
+  bool allows_tf32 = false;
   memory::AllocationContext context{};
   std::shared_ptr<const autograd::SavedTensorHookPair> saved_tensor_hooks{};
 
@@ -71,6 +73,7 @@ class ThreadStateScope {
  private:
   ThreadState outer_;
   AutocastScope autocast_;
+  MatmulPrecisionScope precision_;
   memory::ContextScope context_;
 };
 

@@ -15,14 +15,18 @@ namespace headroom::autograd::internal {
 // What a node's backward function sees.
 class RunArgs final : public tensor::BackwardArgs {
  public:
-  RunArgs(Node& node, Tensor grad, std::vector<bool> needs)
-      : grads(needs.size()), node_(node), grad_(std::move(grad)), needs_(std::move(needs)) {}
+  RunArgs(GraphRun& run, Node& node, Tensor grad, std::vector<bool> needs)
+      : grads(needs.size()),
+        run_(run),
+        node_(node),
+        grad_(std::move(grad)),
+        needs_(std::move(needs)) {}
 
   const Tensor& grad() override { return grad_; }
   Tensor saved(std::size_t slot) override {
     if (slot >= node_.saved_.size()) return {};
     const Saved& saved = node_.saved_[slot];
-    if (!saved.is_packed()) return saved.unpack(node_);
+    if (!saved.is_packed()) return used_here(saved.unpack(node_));
     // What an unpack hook brings back costs something: once is enough.
     unpacked_.resize(node_.saved_.size());
     if (!unpacked_[slot].defined()) unpacked_[slot] = saved.unpack(node_);
@@ -36,10 +40,48 @@ class RunArgs final : public tensor::BackwardArgs {
     }
     grads[input] = gradient;
   }
+  [[nodiscard]] bool owns_grad() const override {
+    return is_ours(grad_) && may_write(grad_) && grad_.is_contiguous() && !node_.has_post_hooks();
+  }
+  [[nodiscard]] Tensor sum_so_far(std::size_t input) override {
+    if (!needs_.at(input) || grads[input].defined()) return {};
+    OpenSum open;
+    Tensor sum = run_.sum_so_far(*node_.inputs_[input], open);
+    if (!sum.defined()) return {};
+    sums_.push_back({.input = input, .tensor = sum, .open = std::move(open)});
+    return sum;
+  }
+  // Whether the gradient is the sum that was offered, added to.
+  [[nodiscard]] bool is_sum(std::size_t input) const {
+    return std::any_of(sums_.begin(), sums_.end(), [&](const Offered& sum) {
+      return sum.input == input && sum.tensor.is_same(grads[input]);
+    });
+  }
+  // Other threads may add to leaves again.
+  void close_sums() {
+    for (Offered& sum : sums_) sum.open = {};
+  }
 
   std::vector<Tensor> grads;
 
  private:
+  struct Offered {
+    std::size_t input;
+    Tensor tensor;
+    OpenSum open;
+  };
+
+  // What was made on another stream must not be given away before this one has passed.
+  static Tensor used_here(Tensor saved) {
+    if (!saved.defined()) return saved;
+    if (const Stream now = current_stream(saved.device()); now.id() != saved.storage().stream()) {
+      saved.record_stream(now);
+    }
+    return saved;
+  }
+
+  GraphRun& run_;
+  std::vector<Offered> sums_{};
   Node& node_;
   Tensor grad_;
   std::vector<bool> needs_;
@@ -70,12 +112,36 @@ class EndOfBackward {
   std::vector<std::function<void()>> actions_{};
 };
 
-bool fits(const Tensor& gradient, const Like& like) {
+class JoinAtEnd {
+ public:
+  explicit JoinAtEnd(GraphRun& run) : run_(run) {}
+  ~JoinAtEnd() { run_.join_streams(); }
+  JoinAtEnd(const JoinAtEnd&) = delete;
+  JoinAtEnd& operator=(const JoinAtEnd&) = delete;
+
+ private:
+  GraphRun& run_;
+};
+
+// Not reused before the stream has passed.
+void keep_for(const Tensor& gradient, const Stream& stream) {
+  if (gradient.storage().stream() != stream.id()) gradient.record_stream(stream);
+}
+
+// To what runs on another stream than the one that made it.
+void hand_over(const Tensor& gradient, const Stream& to) {
+  const Stream from = current_stream(gradient.device());
+  if (from.id() == to.id()) return;
+  to.wait(from);
+  keep_for(gradient, to);
+}
+
+bool fits(const Tensor& gradient, const TensorSpec& like) {
   return gradient.shape() == like.shape && gradient.dtype() == like.dtype &&
          &gradient.device() == like.device;
 }
 
-void must_fit(const char* who, const Tensor& gradient, const Like& like) {
+void must_fit(const char* who, const Tensor& gradient, const TensorSpec& like) {
   if (fits(gradient, like)) return;
   throw InvalidArgument("backward: " + std::string(who) + " gave a gradient of " +
                         std::string(to_string(gradient.dtype())) + to_string(gradient.shape()) +
@@ -84,7 +150,7 @@ void must_fit(const char* who, const Tensor& gradient, const Like& like) {
                         to_string(like.device->id()));
 }
 
-Tensor run_pre_hooks(NodeHooks* hooks, Tensor grad, const Like& like) {
+Tensor run_pre_hooks(NodeHooks* hooks, Tensor grad, const TensorSpec& like) {
   if (hooks == nullptr || !grad.defined()) return grad;
   for (const auto& [id, hook] : hooks->list(&NodeHooks::pre)) {
     Tensor other = hook(grad);
@@ -198,8 +264,13 @@ void GraphRun::make_ready(Node& node, const Place& place) {
 std::vector<Tensor> GraphRun::run(std::vector<Tensor> gradients) {
   const EndOfBackward end;
   const AutocastPause in_the_types_of_the_forward;
+  const JoinAtEnd join(*this);
   for (std::size_t i = 0; i < roots_.size(); ++i) {
-    add_to(places_.at(roots_[i].get()).grad, std::move(gradients[i]));
+    Node& root = *roots_[i];
+    const Stream own = stream_of(root);
+    hand_over(gradients[i], own);
+    const StreamScope stream(own);
+    add_to(places_.at(&root).grad, std::move(gradients[i]));
   }
   for (Node* node : found_) {
     if (const Place& place = places_.at(node); place.waits_for == 0) make_ready(*node, place);
@@ -217,38 +288,61 @@ std::vector<Tensor> GraphRun::run(std::vector<Tensor> gradients) {
   return out;
 }
 
+// On the stream of its forward, as far as the queue goes: the host only orders streams.
 void GraphRun::visit(Node& node) {
   Place& place = places_.at(&node);
   if (!place.is_wanted) return;
+  const Stream callers = current_stream(*node.like_.device);
+  const Stream own = stream_of(node);
+  note_stream(own, callers);
+  const StreamScope stream(own);
   const memory::ContextScope context({memory::Category::kGradient, path_for(node)});
   Tensor grad = run_pre_hooks(node.hooks_.get(), std::move(place.grad), node.like_);
+  // Who waits for this backward uses it on a stream of its own.
+  if (grad.defined() && (place.is_target || node.is_leaf())) keep_for(grad, callers);
   if (place.is_target) captured_[&node] = grad;
   if (node.is_leaf()) {
-    if (!targets_.empty() || !grad.defined()) return;
-    auto& leaf = static_cast<Leaf&>(node);
-    leaf.accumulate(grad);
-    grad = {};
-    for (const auto& [id, hook] : node.hooks_->list(&NodeHooks::accumulated)) {
-      if (const Tensor tensor = leaf.tensor(); tensor.defined()) hook(tensor);
-    }
+    if (targets_.empty()) give_to_leaf(node, std::move(grad));
     return;
   }
   if (!has_wanted_input(node)) return;
-  std::vector<Tensor> grads = differentiate(node, std::move(grad));
+  std::vector<Gradient> grads = differentiate(node, std::move(grad));
   if (!options_.retain_graph) node.free_saved();
   for (std::size_t i = 0; i < grads.size(); ++i) {
-    if (node.inputs_[i]) pass_on(*node.inputs_[i], std::move(grads[i]));
+    if (!node.inputs_[i]) continue;
+    pass_on(*node.inputs_[i], std::move(grads[i].tensor), grads[i].is_in_sum);
   }
 }
 
-std::vector<Tensor> GraphRun::differentiate(Node& node, Tensor grad) {
+void GraphRun::give_to_leaf(Node& node, Tensor grad) {
+  if (!grad.defined() && !places_.at(&node).was_added_to) return;
+  auto& leaf = static_cast<Leaf&>(node);
+  if (grad.defined()) leaf.accumulate(grad);
+  grad = {};
+  for (const auto& [id, hook] : node.hooks_->list(&NodeHooks::accumulated)) {
+    if (const Tensor tensor = leaf.tensor(); tensor.defined()) hook(tensor);
+  }
+}
+
+Tensor GraphRun::sum_so_far(Node& to, OpenSum& open) {
+  // What is added up on another stream is for that one to add to.
+  if (GradMode::is_enabled() || stream_of(to).id() != current_stream_id(*to.like_.device))
+    return {};
+  if (to.is_leaf() && targets_.empty()) return static_cast<Leaf&>(to).open_sum(open);
+  const Tensor& sum = places_.at(&to).grad;
+  if (!sum.defined() || !is_ours(sum) || !may_write(sum) || !sum.is_contiguous()) return {};
+  return sum;
+}
+
+std::vector<GraphRun::Gradient> GraphRun::differentiate(Node& node, Tensor grad) {
   std::vector<bool> needs(node.inputs_.size());
   for (std::size_t i = 0; i < needs.size(); ++i) needs[i] = is_wanted(node.inputs_[i]);
   // No gradient came: it is zero, and so are all behind it.
-  if (!grad.defined()) return std::vector<Tensor>(needs.size());
-  RunArgs args(node, std::move(grad), std::move(needs));
+  if (!grad.defined()) return std::vector<Gradient>(needs.size());
+  RunArgs args(*this, node, std::move(grad), std::move(needs));
   node.check();
   node.backward_(args);
+  args.close_sums();
   for (std::size_t i = 0; i < args.grads.size(); ++i) {
     if (args.grads[i].defined()) must_fit(node.name_, args.grads[i], node.inputs_[i]->like_);
   }
@@ -257,13 +351,52 @@ std::vector<Tensor> GraphRun::differentiate(Node& node, Tensor grad) {
       hook(args.grads, args.grad());
     }
   }
-  return std::move(args.grads);
+  std::vector<Gradient> out;
+  for (std::size_t i = 0; i < args.grads.size(); ++i) {
+    const bool is_in_sum = args.grads[i].defined() && args.is_sum(i);
+    out.push_back({.tensor = std::move(args.grads[i]), .is_in_sum = is_in_sum});
+  }
+  return out;
 }
 
-void GraphRun::pass_on(Node& to, Tensor grad) {
+void GraphRun::pass_on(Node& to, Tensor grad, bool is_in_sum) {
   Place& place = places_.at(&to);
-  if (place.is_wanted) add_to(place.grad, std::move(grad));
+  if (is_in_sum) {
+    place.was_added_to = true;
+    grad = {};
+  }
+  if (place.is_wanted && grad.defined()) {
+    const Stream own = stream_of(to);
+    hand_over(grad, own);
+    const StreamScope stream(own);
+    add_to(place.grad, std::move(grad));
+  }
   if (--place.waits_for == 0) make_ready(to, place);
+}
+
+Stream GraphRun::stream_of(Node& node) {
+  if (!node.is_leaf()) return node.stream_;
+  std::optional<Stream>& first = places_.at(&node).stream;
+  if (!first) first = current_stream(*node.like_.device);
+  return *first;
+}
+
+void GraphRun::note_stream(const Stream& used, const Stream& callers) {
+  if (used.id() == callers.id()) return;
+  const auto is_it = [&](const Stream& stream) { return stream.id() == used.id(); };
+  if (std::none_of(used_streams_.begin(), used_streams_.end(), is_it)) {
+    used_streams_.push_back(used);
+  }
+}
+
+// A stream that cannot be waited for has nothing running.
+void GraphRun::join_streams() noexcept {
+  for (const Stream& stream : used_streams_) {
+    try {
+      current_stream(stream.device()).wait(stream);
+    } catch (...) {
+    }
+  }
 }
 
 memory::AnnotationId GraphRun::path_for(const Node& node) {

@@ -98,7 +98,7 @@ void record_output(Record&& record, std::vector<Saved> saved, Impl& output) {
                                                     .inputs = nodes_of(record),
                                                     .saved = std::move(saved),
                                                     .backward = std::move(record.backward),
-                                                    .like = Like::of(*record.output)}));
+                                                    .like = TensorSpec::of(*record.output)}));
   if (output.base) state->base_state = output.base->grad_state;
   output.grad_state = std::move(state);
 }

@@ -15,10 +15,6 @@ bool is_expanded(const Tensor& tensor) {
   return false;
 }
 
-bool may_write(const Tensor& tensor) {
-  return !GradMode::is_enabled() && !tensor.requires_grad() && !is_expanded(tensor);
-}
-
 // As a leaf's gradient for good: exactly its own memory, of the right category.
 bool may_keep(const Tensor& tensor) {
   return is_ours(tensor) && tensor.is_contiguous() &&
@@ -33,6 +29,10 @@ Tensor kept(const Tensor& gradient) {
 }
 
 }  // namespace
+
+bool may_write(const Tensor& tensor) {
+  return !GradMode::is_enabled() && !tensor.requires_grad() && !is_expanded(tensor);
+}
 
 bool is_ours(const Tensor& tensor) {
   const std::shared_ptr<tensor::Impl>& impl = tensor.shared();
@@ -57,9 +57,23 @@ void add_to(Tensor& sum, Tensor gradient) {
 }
 
 Leaf::Leaf(const Tensor& tensor, const std::shared_ptr<GradSlot>& slot)
-    : Node("leaf", Like::of(tensor), tensor.storage().annotation()),
+    : Node("leaf", TensorSpec::of(tensor), tensor.storage().annotation()),
       tensor_(tensor.shared()),
       slot_(slot) {}
+
+Tensor Leaf::open_sum(OpenSum& open) {
+  const Tensor self = tensor();
+  std::shared_ptr<GradSlot> slot = slot_.lock();
+  if (!slot || !self.defined() || !self.requires_grad() || has_pre_hooks()) return {};
+  std::unique_lock lock(slot->mutex, std::try_to_lock);
+  if (!lock || !slot->grad.defined() || !may_write(slot->grad) || !slot->grad.is_contiguous()) {
+    return {};
+  }
+  slot->order_write();
+  Tensor out = slot->grad;
+  open = {.slot = std::move(slot), .lock = std::move(lock)};
+  return out;
+}
 
 void Leaf::accumulate(const Tensor& gradient) {
   const Tensor self = tensor();
@@ -69,7 +83,11 @@ void Leaf::accumulate(const Tensor& gradient) {
   Tensor& sum = slot->grad;
   if (!sum.defined()) {
     sum = kept(gradient);
-  } else if (may_write(sum)) {
+    slot->writer = current_stream(sum.device());
+    return;
+  }
+  slot->order_write();
+  if (may_write(sum)) {
     sum.add_(gradient);
   } else {
     sum = add(sum, gradient);

@@ -28,12 +28,14 @@ Node::Node(Parts parts)
       saved_(std::move(parts.saved)),
       backward_(std::move(parts.backward)),
       like_(parts.like),
+      stream_(current_stream(*like_.device)),
       sequence_(next_sequence()),
       annotation_(memory::current_context().annotation) {}
 
-Node::Node(const char* name, internal::Like like, memory::AnnotationId annotation)
+Node::Node(const char* name, internal::TensorSpec like, memory::AnnotationId annotation)
     : name_(name),
       like_(like),
+      stream_(current_stream(*like_.device)),
       sequence_(kLeafSequence),
       annotation_(annotation),
       hooks_(std::make_shared<internal::NodeHooks>()) {}
@@ -72,6 +74,14 @@ HookHandle Node::register_post_hook(PostHook hook) {
 internal::NodeHooks& Node::hooks() {
   if (!hooks_) hooks_ = std::make_shared<internal::NodeHooks>();
   return *hooks_;
+}
+
+bool Node::has_pre_hooks() const {
+  return hooks_ && !hooks_->list(&internal::NodeHooks::pre).empty();
+}
+
+bool Node::has_post_hooks() const {
+  return hooks_ && !hooks_->list(&internal::NodeHooks::post).empty();
 }
 
 void Node::check() const {

@@ -21,12 +21,12 @@ class GraphRun;
 class RunArgs;
 
 // What a gradient must look like: the op's output.
-struct Like {
+struct TensorSpec {
   Shape shape{};
   DType dtype = DType::kF32;
   device::Device* device = nullptr;
 
-  [[nodiscard]] static Like of(const Tensor& tensor) {
+  [[nodiscard]] static TensorSpec of(const Tensor& tensor) {
     return {.shape = tensor.shape(), .dtype = tensor.dtype(), .device = &tensor.device()};
   }
 };
@@ -40,7 +40,7 @@ class Node : public std::enable_shared_from_this<Node> {
     std::vector<NodePtr> inputs{};
     std::vector<Saved> saved{};
     tensor::BackwardFunction backward{};
-    internal::Like like{};
+    internal::TensorSpec like{};
   };
   explicit Node(Parts parts);
   // Without recursion, however long the chain behind it is.
@@ -57,6 +57,8 @@ class Node : public std::enable_shared_from_this<Node> {
   [[nodiscard]] bool is_freed() const noexcept { return is_freed_; }
   // The path of annotations that the op ran under.
   [[nodiscard]] memory::AnnotationId annotation() const noexcept { return annotation_; }
+  // The stream that the op ran on, and that its backward runs on. A leaf has none of its own.
+  [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
   // Bytes of what it saved, counted by tensor; 0 for what pack hooks took.
   [[nodiscard]] std::uint64_t saved_bytes() const noexcept;
 
@@ -65,7 +67,9 @@ class Node : public std::enable_shared_from_this<Node> {
   HookHandle register_post_hook(PostHook hook);
 
  protected:
-  Node(const char* name, internal::Like like, memory::AnnotationId annotation);
+  [[nodiscard]] bool has_pre_hooks() const;
+  [[nodiscard]] bool has_post_hooks() const;
+  Node(const char* name, internal::TensorSpec like, memory::AnnotationId annotation);
 
  private:
   friend class internal::GraphRun;
@@ -82,7 +86,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<NodePtr> inputs_{};
   std::vector<Saved> saved_;
   tensor::BackwardFunction backward_{};
-  internal::Like like_;
+  internal::TensorSpec like_;
+  Stream stream_;
   std::uint64_t sequence_;
   memory::AnnotationId annotation_;
   bool is_freed_ = false;

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "headroom/base/fork.h"
 #include "headroom/base/semaphore.h"
 
 namespace headroom {
@@ -22,7 +23,12 @@ class Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  void lock() noexcept {
+  // Throws Forked in the child of a fork: who holds it may not be there, and what it guards may be
+  // half done.
+  void lock() {
+    if (made_.is_forked()) [[unlikely]] {
+      throw Forked();
+    }
     if (!try_lock()) [[unlikely]] {
       lock_contended();
     }
@@ -39,6 +45,8 @@ class Mutex {
       wake_if_due();
     }
   }
+
+  [[nodiscard]] bool is_forked() const noexcept { return made_.is_forked(); }
 
  private:
   static constexpr std::uint32_t kHeld = 1;
@@ -63,6 +71,7 @@ class Mutex {
   std::atomic<std::int32_t> onlookers_ = 0;
   std::atomic<std::uint32_t> turns_ = 0;  // while somebody slept
   Semaphore chosen_{};
+  ForkMark made_{};
 };
 
 }  // namespace headroom

@@ -6,7 +6,6 @@
 
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
-#include "headroom/device/internal/fork.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device {
@@ -69,10 +68,7 @@ DeviceResult<void> check_pages(std::uint64_t size_bytes, std::uint64_t granulari
 
 const char* to_string(Call call) noexcept { return kCallNames[static_cast<std::size_t>(call)]; }
 
-Device::Device(Properties properties)
-    : properties_(std::move(properties)), fork_generation_(internal::fork_generation()) {
-  internal::watch_forks();
-}
+Device::Device(Properties properties) : properties_(std::move(properties)) {}
 
 Device::~Device() { detach(); }
 
@@ -87,8 +83,6 @@ void Device::detach() noexcept {
   Attachment* const kept = attachment_.exchange(nullptr, std::memory_order_acq_rel);
   if (!is_forked()) delete kept;
 }
-
-bool Device::is_forked() const noexcept { return internal::fork_generation() != fork_generation_; }
 
 std::uint64_t Device::calls(Call call) const noexcept {
   return calls_[static_cast<std::size_t>(call)].load(std::memory_order_relaxed);

@@ -29,6 +29,7 @@
 #include <span>
 #include <vector>
 
+#include "headroom/base/fork.h"
 #include "headroom/device/call.h"
 #include "headroom/device/types.h"
 
@@ -254,7 +255,7 @@ class Device {
   virtual void do_block_freed(DeviceAddress, std::uint64_t, StreamId) noexcept {}
 
   void set_tracks_blocks(bool tracks) noexcept { tracks_blocks_ = tracks; }
-  [[nodiscard]] bool is_forked() const noexcept;
+  [[nodiscard]] bool is_forked() const noexcept { return made_.is_forked(); }
 
  private:
   template <class T, class Body>
@@ -264,7 +265,7 @@ class Device {
 
   Properties properties_;
   bool tracks_blocks_ = false;
-  std::uint64_t fork_generation_;
+  ForkMark made_{};
   std::array<std::atomic<std::uint64_t>, kCallCount> calls_{};
   std::atomic<Attachment*> attachment_{nullptr};
 };

@@ -33,7 +33,6 @@ set(HEADROOM_DEVICE_SOURCES
   fault_device.cpp
   registry.cpp
   types.cpp
-  internal/fork.cpp
   internal/gap_map.cpp
   internal/ledger.cpp
   internal/processes.cpp

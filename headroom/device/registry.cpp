@@ -1,6 +1,8 @@
 #include "headroom/device/registry.h"
 
 #include <array>
+#include <atomic>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -149,9 +151,26 @@ std::string Registry::why_none(DeviceKind kind) const {
   return "unknown kind of device";
 }
 
+namespace {
+
+constinit std::atomic<Registry*> kept{nullptr};
+
+// While it is made. A fork waits for that: a child would wait for the thread that makes it for
+// ever.
+ForkSafeMutex& registry_mutex() {
+  static auto& instance = *new ForkSafeMutex(ForkSafeMutex::Rank::kDevices);
+  return instance;
+}
+[[maybe_unused]] const ForkSafeMutex& kMadeRegistryMutex = registry_mutex();
+
+}  // namespace
+
 Registry& registry() {
+  if (Registry* const made = kept.load(std::memory_order_acquire)) return *made;
+  const std::lock_guard lock(registry_mutex());
+  if (Registry* const made = kept.load(std::memory_order_acquire)) return *made;
   // Leaked: see the header. An exception leaves it unmade, and the next call tries again.
-  static Registry* const kept = Registry::from_environment().release();
+  kept.store(Registry::from_environment().release(), std::memory_order_release);
   return *kept;
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/base/fork.h"
 #include "headroom/device/device.h"
 
 namespace headroom::device {
@@ -41,7 +42,8 @@ class Registry {
   [[nodiscard]] std::string why_none(DeviceKind kind) const;
 
  private:
-  mutable std::mutex mutex_;
+  // Outlives the registry: forks know it for ever.
+  ForkSafeMutex& mutex_ = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
   std::vector<std::unique_ptr<Device>> devices_;  // requires mutex_
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/core.h"
 #include "headroom/memory/internal/callbacks.h"
@@ -16,6 +17,18 @@ namespace headroom::memory {
 using device::DeviceResult;
 using device::DeviceStatus;
 using device::StatusCode;
+
+bool Allocator::is_forked() const noexcept { return core_.mutex_.is_forked(); }
+
+namespace {
+
+DeviceStatus forked(const char* call) noexcept {
+  return {.code = StatusCode::kForked,
+          .call = call,
+          .detail = "allocators do not survive a fork; make new ones in the child"};
+}
+
+}  // namespace
 
 Allocator::~Allocator() = default;
 
@@ -35,6 +48,8 @@ inline DeviceAddress Allocator::allocate_or_fail(
                           .rounded_bytes = size_bytes,
                           .segment_bytes = size_bytes,
                           .stream = stream});
+  } catch (const Forked&) {
+    failure = AllocationFailure{.reason = FailureReason::kDevice, .status = forked("allocate")};
   } catch (const internal::FilterThrew&) {
     failure = AllocationFailure{.reason = FailureReason::kDevice,
                                 .status = {.code = StatusCode::kInvalidArgument,
@@ -71,6 +86,8 @@ DeviceResult<void> Allocator::try_free(DeviceAddress address) noexcept {
   if (address == 0) return {};
   try {
     return core_.do_free(address);
+  } catch (const Forked&) {
+    return Unexpected(forked("free"));
   } catch (...) {
     return Unexpected(DeviceStatus{.code = StatusCode::kOutOfHostMemory, .call = "free"});
   }
@@ -78,7 +95,7 @@ DeviceResult<void> Allocator::try_free(DeviceAddress address) noexcept {
 
 void Allocator::free(DeviceAddress address) noexcept {
   const auto freed = try_free(address);
-  if (freed) return;
+  if (freed || freed.error() == StatusCode::kForked) return;
   bool is_first = false;
   {
     const std::lock_guard lock(core_.mutex_);
@@ -98,6 +115,8 @@ DeviceResult<void> Allocator::record_stream(DeviceAddress address, StreamId stre
   if (address == 0) return {};
   try {
     return core_.do_record_stream(address, stream);
+  } catch (const Forked&) {
+    return Unexpected(forked("record_stream"));
   } catch (...) {
     return Unexpected(DeviceStatus{.code = StatusCode::kOutOfHostMemory, .call = "record_stream"});
   }
@@ -112,6 +131,7 @@ void Allocator::process_events() noexcept {
 }
 
 std::optional<BlockInfo> Allocator::find_block(DeviceAddress address) const {
+  if (is_forked()) return std::nullopt;
   const std::lock_guard lock(core_.mutex_);
   std::optional<BlockInfo> block = core_.find_block_locked(address);
   if (block) block->tag = core_.tag_of(address);
@@ -119,6 +139,7 @@ std::optional<BlockInfo> Allocator::find_block(DeviceAddress address) const {
 }
 
 std::optional<BlockPlace> Allocator::locate(DeviceAddress address) const {
+  if (is_forked()) return std::nullopt;
   const std::lock_guard lock(core_.mutex_);
   const AllocatorCore::ThreadsHeld held(core_);
   std::optional<BlockPlace> place = core_.locate_locked(address);
@@ -155,6 +176,7 @@ void Allocator::end_capture() {
 }
 
 bool Allocator::is_capturing() const noexcept {
+  if (is_forked()) return false;
   const std::lock_guard lock(core_.mutex_);
   return core_.has_capture();
 }
@@ -162,11 +184,13 @@ bool Allocator::is_capturing() const noexcept {
 // --- Limits --------------------------------------------------------------------------------------
 
 void Allocator::set_limit(std::optional<std::uint64_t> limit_bytes) noexcept {
+  if (is_forked()) return;
   const std::lock_guard lock(core_.mutex_);
   core_.limit_ = limit_bytes;
 }
 
 std::optional<std::uint64_t> Allocator::limit() const noexcept {
+  if (is_forked()) return std::nullopt;
   const std::lock_guard lock(core_.mutex_);
   return core_.limit_;
 }
@@ -225,6 +249,9 @@ AllocationResult<std::uint64_t> Allocator::reserve(std::optional<std::uint64_t> 
   if (size_bytes && *size_bytes == 0) return std::uint64_t{0};
   try {
     return core_.do_reserve(size_bytes, stream);
+  } catch (const Forked&) {
+    return Unexpected(
+        AllocationFailure{.reason = FailureReason::kDevice, .status = forked("reserve")});
   } catch (...) {
     return Unexpected(
         AllocationFailure{.reason = FailureReason::kDevice,
@@ -233,6 +260,7 @@ AllocationResult<std::uint64_t> Allocator::reserve(std::optional<std::uint64_t> 
 }
 
 PoolId Allocator::new_pool_id() noexcept {
+  if (is_forked()) return {};
   const std::lock_guard lock(core_.mutex_);
   return {.graph = 0, .user = core_.next_pool_++};
 }
@@ -269,6 +297,7 @@ void Allocator::release_pool(PoolId id) {
 }
 
 int Allocator::pool_use_count(PoolId id) const noexcept {
+  if (is_forked()) return 0;
   const std::lock_guard lock(core_.mutex_);
   const internal::PoolUse* const pool = core_.find_pool(id);
   return pool != nullptr ? pool->use_count : 0;
@@ -296,18 +325,21 @@ Statistics Allocator::statistics() const {
 }
 
 void Allocator::reset_peak_statistics() noexcept {
+  if (is_forked()) return;
   const std::lock_guard lock(core_.mutex_);
   core_.fold_threads();
   core_.stats_.reset_peak();
 }
 
 void Allocator::reset_accumulated_statistics() noexcept {
+  if (is_forked()) return;
   const std::lock_guard lock(core_.mutex_);
   core_.fold_threads();
   core_.stats_.reset_accumulated();
 }
 
 std::uint64_t Allocator::misuse_count() const noexcept {
+  if (is_forked()) return 0;
   const std::lock_guard lock(core_.mutex_);
   return core_.misuses_;
 }
@@ -380,6 +412,7 @@ void Allocator::add_sink(EventSink& sink, Actions wanted) {
 }
 
 void Allocator::remove_sink(EventSink& sink) noexcept {
+  if (is_forked()) return;
   const std::lock_guard lock(core_.mutex_);
   std::erase_if(core_.sinks_, [&sink](const AllocatorCore::Listener& listener) {
     return listener.sink == &sink;
@@ -413,6 +446,7 @@ Allocator::CallbackId Allocator::add_out_of_memory_callback(
 }
 
 void Allocator::remove_callback(CallbackId id) noexcept {
+  if (is_forked()) return;
   std::unique_lock lock(core_.mutex_);
   const auto on_free = internal::Callbacks::take(core_.callbacks_->on_free, id);
   const auto on_oom = internal::Callbacks::take(core_.callbacks_->on_oom, id);

@@ -13,6 +13,10 @@
 //
 // Any thread may call anything, and may free what another allocated. No two allocators share a
 // lock. Addresses are aligned to 512 bytes. Zero bytes give address 0, which may be freed.
+//
+// Not in a signal handler: it may have interrupted the very call that holds the lock. In the child
+// of a fork an allocator holds nothing: what can fail answers kForked or throws Forked, a question
+// that cannot fail has an empty answer, a free does nothing. A child may always exit.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +56,8 @@ class Allocator {
   virtual ~Allocator();
 
   [[nodiscard]] device::Device& device() const noexcept { return device_; }
+  // Whether this is the child of a fork, and the allocator its parent's.
+  [[nodiscard]] bool is_forked() const noexcept;
 
   // --- Blocks ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "headroom/base/fork.h"
 #include "headroom/memory/internal/context.h"
 
 namespace headroom::memory {
@@ -46,7 +47,7 @@ class Interner {
  private:
   using Key = std::pair<AnnotationId, std::string_view>;
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_{ForkSafeMutex::Rank::kTable};
   std::deque<std::string> paths_{""};  // by id; a deque keeps its strings in place
   std::map<Key, AnnotationId> ids_;
 };
@@ -81,7 +82,7 @@ class ScopeObservers {
   // NOLINTNEXTLINE(readability-identifier-naming): a private member, as the others are
   static inline std::atomic<bool> has_any_{false};
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_{ForkSafeMutex::Rank::kObservers};
   std::vector<ScopeObserver*> observers_;
 };
 
@@ -90,6 +91,11 @@ ScopeObservers& scope_observers() {
   static auto* const instance = new ScopeObservers;
   return *instance;
 }
+
+// Made before there are threads: a child that is forked while one of them makes these would wait
+// for it for ever.
+[[maybe_unused]] const Interner& kMadeInterner = interner();
+[[maybe_unused]] const ScopeObservers& kMadeObservers = scope_observers();
 
 void announce_iteration(std::uint64_t number, bool is_start) noexcept {
   if (!ScopeObservers::has_any()) return;

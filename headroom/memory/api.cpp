@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/allocator_choice.h"
 
@@ -108,7 +109,7 @@ class Allocators {
     return out;
   }
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_{ForkSafeMutex::Rank::kAllocators};
   std::optional<AllocatorChoice> choice_;
   // All of the kind of choice_, but for devices that have no pages.
   std::vector<std::unique_ptr<Allocator>> allocators_;
@@ -120,6 +121,9 @@ Allocators& allocators() {
   static Allocators& instance = *new Allocators;
   return instance;
 }
+
+// Before there are threads: see annotation.cpp.
+[[maybe_unused]] const Allocators& kMadeAllocators = allocators();
 
 thread_local std::optional<DeviceId> current;
 

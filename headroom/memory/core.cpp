@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/memory/internal/callbacks.h"
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pool_scopes.h"
@@ -37,7 +39,15 @@ AllocatorCore::AllocatorCore(device::Device& device)
       device_(device),
       callbacks_(std::make_unique<internal::Callbacks>()) {}
 
-AllocatorCore::~AllocatorCore() = default;
+// In the child of a fork another thread may have been changing any of these.
+AllocatorCore::~AllocatorCore() {
+  if (!is_forked()) return;
+  keep_for_ever(callbacks_.release());
+  keep_for_ever(tags_.release());
+  keep_for_ever(new (std::nothrow) auto(std::move(known_streams_)));
+  keep_for_ever(new (std::nothrow) auto(std::move(sinks_)));
+  keep_for_ever(new (std::nothrow) auto(std::move(scopes_)));
+}
 
 void AllocatorCore::begin_destruction() noexcept {
   const std::lock_guard lock(mutex_);
@@ -135,7 +145,7 @@ void AllocatorCore::tell_segment(Action action, const SegmentNote& segment) noex
        segment.size_bytes);
 }
 
-bool AllocatorCore::run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept {
+bool AllocatorCore::run_free_callbacks(std::unique_lock<Mutex>& lock) {
   if (callbacks_->on_free.empty()) return false;
   bool freed = false;
   try {
@@ -334,6 +344,7 @@ PeakScope::PeakScope(Allocator& allocator) : core_(allocator.core_) {
 }
 
 PeakScope::~PeakScope() {
+  if (core_.is_forked()) return;
   const std::lock_guard lock(core_.mutex_);
   core_.fold_peaks();
   std::erase(core_.scopes_, this);

@@ -118,7 +118,7 @@ class AllocatorCore : public Allocator {
   [[nodiscard]] std::uint64_t limit_value() const noexcept { return limit_.value_or(UINT64_MAX); }
 
   // Runs the free callbacks, without the lock, and says whether one of them freed something.
-  bool run_free_callbacks(std::unique_lock<Mutex>& lock) noexcept;
+  bool run_free_callbacks(std::unique_lock<Mutex>& lock);
   // Counts, emits and reports the failure; unlocks before the callbacks.
   AllocationFailure fail(std::unique_lock<Mutex>& lock, const FailedRequest& request) noexcept;
   // The first thing that a core's destructor does: nobody is told of its end, and no capture holds

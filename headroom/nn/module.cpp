@@ -37,8 +37,7 @@ void replace(const Tensor& tensor, const std::function<Tensor(const Tensor&)>& m
 }  // namespace
 
 Tensor Module::operator()(const Tensor& x) {
-  if (name_.empty()) return forward(x);
-  const memory::AnnotationScope scope(label());
+  const NameScope name(*this);
   return forward(x);
 }
 

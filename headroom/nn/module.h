@@ -19,11 +19,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "headroom/memory/annotation.h"
 #include "headroom/tensor/tensor.h"
 
 namespace headroom::nn {
@@ -71,6 +73,17 @@ class Module {
   void zero_grad(bool set_to_none = true);
 
  protected:
+  // The name of a module on the path of annotations while it lives, as in a call.
+  class NameScope {
+   public:
+    explicit NameScope(const Module& module) {
+      if (!module.name_.empty()) scope_.emplace(module.label());
+    }
+
+   private:
+    std::optional<memory::AnnotationScope> scope_{};
+  };
+
   // Names have no dot, and come once. What is added must live as long as this module: a member.
   void add(std::string name, Module& part);
   // Skipped while undefined: a bias that was left out.

@@ -18,6 +18,7 @@ set(HEADROOM_REPLAY_SOURCES
   internal/tune_space.cpp
   player.cpp
   policy.cpp
+  pool_floor.cpp
   program.cpp
   recorded_account.cpp
   recorded_limit.cpp
@@ -30,6 +31,7 @@ set(HEADROOM_REPLAY_HEADERS
   infer_empty_caches.h
   player.h
   policy.h
+  pool_floor.h
   program.h
   recorded_account.h
   recorded_limit.h

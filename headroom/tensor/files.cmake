@@ -15,18 +15,21 @@ set(HEADROOM_TENSOR_SOURCES
   cpu/generate.cpp
   cpu/index.cpp
   cpu/linalg.cpp
+  cpu/matmul_epilogue.cpp
   cpu/norm.cpp
   cpu/optim.cpp
   cpu/pool.cpp
   cpu/reduce.cpp
   cpu/softmax.cpp
+  cpu/step_numbers.cpp
   cpu/ternary.cpp
   cpu/thread_pool.cpp
   cpu/unary.cpp
   cpu/workspace.cpp
+  device_random.cpp
   dtype.cpp
+  element_args.cpp
   generator.cpp
-  kernel_args.cpp
   kernels.cpp
   op.cpp
   ops/activation.cpp
@@ -63,12 +66,15 @@ set(HEADROOM_TENSOR_SOURCES
 set(HEADROOM_TENSOR_HEADERS
   ../tensor.h
   autocast.h
+  device_random.h
   dtype.h
+  element_args.h
   generator.h
   half.h
   kernel_args.h
   kernels.h
   layer_args.h
+  matrix_args.h
   optim_args.h
   ops/activation.h
   ops/attention.h

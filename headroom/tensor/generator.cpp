@@ -5,12 +5,14 @@
 #include <memory>
 #include <utility>
 
+#include "headroom/base/fork.h"
+
 namespace headroom {
 namespace {
 
 // By id, not by object: a device made anew goes on where the last of that name was seeded.
 struct Generators {
-  std::mutex mutex;
+  ForkSafeMutex mutex{ForkSafeMutex::Rank::kTable};
   Generator::State first{.seed = 67280421310721ULL};
   std::map<std::pair<device::DeviceKind, int>, std::unique_ptr<Generator>> by_device;
 };
@@ -20,6 +22,9 @@ Generators& generators() {
   static auto* const instance = new Generators;
   return *instance;
 }
+
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const Generators& kMadeGenerators = generators();
 
 }  // namespace
 

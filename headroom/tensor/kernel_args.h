@@ -1,179 +1,17 @@
-// What kernels are told: plain values, with the meaning of each op beside its name.
+// What kernels are told: plain values, with the meaning of each op beside its name. Here are
+// reductions, rows of classes and indices; element_args.h, matrix_args.h, layer_args.h and
+// optim_args.h have the rest.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 
 #include "headroom/tensor/dtype.h"
+#include "headroom/tensor/element_args.h"
+#include "headroom/tensor/matrix_args.h"
 #include "headroom/tensor/shape.h"
 
 namespace headroom::tensor {
-
-// What arithmetic is done in: f16 and bf16 in f32, all integers and bool in i64 (stores wrap).
-// A complex result stored as real is its real part.
-enum class ComputeType : std::uint8_t { kF32, kF64, kI64, kC64 };
-[[nodiscard]] constexpr ComputeType compute_type(DType dtype) noexcept {
-  if (dtype == DType::kF64) return ComputeType::kF64;
-  if (is_complex(dtype)) return ComputeType::kC64;
-  return is_floating(dtype) ? ComputeType::kF32 : ComputeType::kI64;
-}
-
-// --- Element by element -------------------------------------------------------------------------
-
-// The operands in order a, b, c. A backward's first operand is the gradient g; x is the op's input,
-// y its output.
-enum class ElementOp : std::uint8_t {
-  // one operand
-  kCopy,
-  kNeg,
-  kAbs,
-  kSign,
-  kSquare,
-  kFloor,
-  kCeil,
-  kRound,  // to even
-  kTrunc,
-  kExp,
-  kExpm1,
-  kLog,
-  kLog1p,
-  kLog2,
-  kSqrt,
-  kRsqrt,
-  kReciprocal,
-  kSin,
-  kCos,
-  kTanh,
-  kSigmoid,
-  kErf,
-  kRelu,
-  kGelu,  // by erf
-  kSilu,
-  kLogicalNot,
-  kIsNan,
-  kConj,
-  kReal,
-  kImag,
-  // two
-  kAdd,
-  kSub,
-  kMul,
-  kDiv,
-  kFloorDivide,
-  kRemainder,  // of floor division, as Python's %
-  kPow,
-  kMaximum,  // NaN wins
-  kMinimum,
-  kEq,
-  kNe,
-  kLt,
-  kLe,
-  kGt,
-  kGe,
-  kAnd,
-  kOr,
-  kXor,
-  kComplex,             // of a real and an imaginary part
-  kReluBackward,        // g, y
-  kSqrtBackward,        // g, y
-  kRsqrtBackward,       // g, y
-  kReciprocalBackward,  // g, y
-  kTanhBackward,        // g, y
-  kSigmoidBackward,     // g, y
-  kExpm1Backward,       // g, y
-  kAbsBackward,         // g, x
-  kSquareBackward,      // g, x
-  kLog1pBackward,       // g, x
-  kLog2Backward,        // g, x
-  kSinBackward,         // g, x
-  kCosBackward,         // g, x
-  kErfBackward,         // g, x
-  kGeluBackward,        // g, x
-  kSiluBackward,        // g, x
-  // three
-  kWhere,             // condition, value, other
-  kClamp,             // x, low, high; NaN stays
-  kBetween,           // x, low, high: low <= x <= high
-  kAddScaled,         // a + c * b
-  kDivBackward,       // g, a, b: of a / b for b
-  kPowBackward,       // g, x, e: of x ** e for x
-  kPowBackwardPower,  // g, x, y: of y = x ** e for e
-  // activations and losses, of floating numbers only
-  kGeluTanh,  // one operand
-  kSoftplus,  // x itself above 20
-  kHardswish,
-  kMish,
-  kLogSigmoid,
-  kLeakyRelu,  // x, slope
-  kElu,        // x, alpha
-  kSquaredDifference,
-  kAbsoluteDifference,
-  kLogitLoss,           // x, target: binary cross-entropy
-  kGeluTanhBackward,    // g, x
-  kSoftplusBackward,    // g, x
-  kHardswishBackward,   // g, x
-  kMishBackward,        // g, x
-  kLogSigmoidBackward,  // g, x
-  kInside,              // x, low, high: low < x < high
-  kLeakyReluBackward,   // g, y (or x), slope
-  kEluBackward,         // g, y, alpha
-  kSquaredBackward,     // g, x, target
-  kAbsoluteBackward,    // g, x, target
-  kLogitLossBackward,   // g, x, target
-};
-
-inline constexpr std::size_t kElementOps =
-    static_cast<std::size_t>(ElementOp::kLogitLossBackward) + 1;
-// "gelu_backward": what messages and profiles call a launch.
-[[nodiscard]] const char* to_string(ElementOp op) noexcept;
-
-struct Operand {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
-  bool is_bits = false;  // element i is bit i % 8 of byte i / 8, in row-major order
-  bool is_scalar = false;
-  double floating = 0;  // the scalar, both ways
-  std::int64_t integer = 0;
-  std::array<std::int64_t, kMaxDims> strides{};  // in elements
-};
-
-// out[i] = op(in[0][i], ...) for i in row-major order over `shape`. The output may be the very
-// operand that is read.
-struct ElementArgs {
-  ElementOp op = ElementOp::kCopy;
-  ComputeType compute = ComputeType::kF32;
-  int inputs = 1;
-  std::int64_t numel = 0;
-  Shape shape{};  // dimensions that every operand runs through in one stride are joined
-  Operand out{};
-  std::array<Operand, 3> in{};
-};
-
-// --- Numbers from nothing -----------------------------------------------------------------------
-
-enum class GenerateOp : std::uint8_t {
-  kArange,   // low + i * high
-  kUniform,  // in [low, high), at most `most`
-  kNormal,   // mean low, deviation high
-  kInteger,  // in [integer_low, integer_low + integer_range)
-};
-
-// Element i of a random op comes from Philox4x32-10 with key `seed` and counter offset + i / 4
-// (f64: i / 2), so any part can be computed by itself.
-struct GenerateArgs {
-  GenerateOp op = GenerateOp::kArange;
-  std::int64_t numel = 0;
-  Shape shape{};
-  Operand out{};
-  double low = 0;
-  double high = 1;
-  double most = 1;  // the last number of the type before high, which rounding may not reach
-  std::int64_t integer_low = 0;
-  std::uint64_t integer_range = 0;
-  std::uint64_t seed = 0;
-  std::uint64_t offset = 0;
-};
 
 // --- Reductions ---------------------------------------------------------------------------------
 
@@ -205,43 +43,6 @@ struct ReduceArgs {
   DType out_dtype = DType::kF32;
   std::int64_t* index_out = nullptr;
   double parameter = 0;
-};
-
-// --- Matrices -----------------------------------------------------------------------------------
-
-// A batch of matrices whose rows or columns are contiguous.
-struct MatrixOperand {
-  const void* data = nullptr;
-  std::int64_t leading = 1;  // elements between rows; between columns when transposed
-  bool is_transposed = false;
-  bool is_conjugated = false;  // c64
-  std::array<std::int64_t, kMaxDims> batch_strides{};
-};
-
-// out[b] = a[b] (m x k) * x[b] (k x n) + bias, contiguous; the bias is a row.
-struct MatmulArgs {
-  DType dtype = DType::kF32;
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  Shape batch{};
-  MatrixOperand a{};
-  MatrixOperand b{};
-  void* out = nullptr;
-  const void* bias = nullptr;  // n elements, one after another; null for none
-};
-
-// For each of `batch`: the matrix (n x n, Hermitian, its lower triangle read) becomes its Cholesky
-// factor L, unless it is one, and `out` (n x columns) what solves L L^H x = out. Not a number where
-// the matrix is not positive definite.
-struct SolveArgs {
-  DType dtype = DType::kF32;  // f32, f64 or c64
-  std::int64_t batch = 1;
-  std::int64_t n = 0;
-  std::int64_t columns = 0;
-  void* factor = nullptr;
-  void* out = nullptr;
-  bool is_factored = false;
 };
 
 // --- Rows of classes ----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// The seam of a backend: one entry per family of kernels, over plain arguments (kernel_args.h,
-// layer_args.h, optim_args.h). Ops decide shapes, check, and allocate the outputs. A backend says
+// The seam of a backend: one entry per family of kernels, over plain arguments (kernel_args.h and
+// the headers that it names). Ops decide shapes, check, and allocate the outputs. A backend says
 // how much workspace a kernel needs; the op layer allocates that and hands it over. A kernel only
 // fills what it is given: it allocates no device memory, and no size depends on the number of
 // threads or on how busy the device is. So a `meta` device runs the same ops, asks the backend that
@@ -57,6 +57,10 @@ struct Kernel {
   // must be equal. A library inside `run` gets at most this; algorithms that need more are not
   // considered. kTooManyBytes where 64 bits do not suffice. Default: none.
   std::uint64_t (*workspace_bytes)(const Args&, const device::Properties&) = nullptr;
+  // (optional) Whether `run` does all that the arguments ask; pure, and asked on meta too, like
+  // workspace_bytes. Where it does not, the op layer asks for less and launches the rest by itself.
+  // Default: yes.
+  bool (*accepts)(const Args&, const device::Properties&) = nullptr;
 };
 
 struct Kernels {
@@ -84,6 +88,10 @@ struct Kernels {
   Kernel<DropoutArgs> dropout{};
   Kernel<AttentionArgs> attention{};
   Kernel<MultiTensorArgs> multi_tensor{};
+  Kernel<StepNumberArgs> step_numbers{};
+  // (optional) Fused: each is one launch for what the op layer otherwise puts together from the
+  // entries above. Default: put together.
+  Kernel<LayerNormArgs> residual_layer_norm{};
   // (optional) Answers at once; the stream has been waited for. Default: the kernels check for
   // themselves.
   void (*check_index)(IndexCheckArgs&, const Launch&) = nullptr;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "headroom/tensor/dtype.h"
+#include "headroom/tensor/element_args.h"
 #include "headroom/tensor/shape.h"
 
 namespace headroom::tensor {
@@ -20,10 +21,20 @@ enum class ConvPass : std::uint8_t {
   kWeight,   // the gradient of weight from x and the gradient of y
 };
 
-// x [batch, groups * in, ...], weight [groups * out, in, ...], y [batch, groups * out, ...].
+// Where the channels of an image, or the inputs of a weight, are in memory.
+enum class ImageLayout : std::uint8_t {
+  kChannelsFirst,  // [batch, channels, height, width]; a weight [outputs, inputs, height, width]
+  kChannelsLast,   // [batch, height, width, channels]; a weight [outputs, height, width, inputs]
+};
+
+// x of groups * in channels, weight of groups * out outputs and `in` inputs each, y of groups * out
+// channels.
 struct Conv2dArgs {
   ConvPass pass = ConvPass::kForward;
   DType dtype = DType::kF32;
+  ImageLayout x_layout = ImageLayout::kChannelsFirst;
+  ImageLayout weight_layout = ImageLayout::kChannelsFirst;
+  ImageLayout y_layout = ImageLayout::kChannelsFirst;
   std::int64_t batch = 0;
   std::int64_t groups = 1;
   std::int64_t in = 1;   // channels of a group
@@ -92,9 +103,15 @@ struct LayerNormArgs {
   void* mean = nullptr;          // forward writes both; null where nobody asks
   void* rstd = nullptr;
   void* y = nullptr;
+  // Of residual_layer_norm, forward only: what is normalised is x + residual, which goes into `sum`
+  // of `dtype`. The residual is of that type, or of 16 bits beside f32.
+  const void* residual = nullptr;
+  DType residual_dtype = DType::kF32;
+  void* sum = nullptr;
   // backward; a gradient that is not wanted is null
   const void* grad = nullptr;
   void* x_grad = nullptr;
+  bool adds_x_grad = false;  // to what is in x_grad
   void* weight_grad = nullptr;
   void* bias_grad = nullptr;
 };
@@ -131,17 +148,16 @@ struct BatchNormArgs {
 
 // --- Dropout ------------------------------------------------------------------------------------
 
-// y = x * scale where element i is kept, else 0. Word i % 4 of Philox4x32-10 with key `seed` and
-// counter offset + i / 4 makes a number in [0, 1), as for a random tensor in f32; the element is
-// kept where it is at least p.
+// y = x * scale where element i is kept, else 0. Word i % 4 of counter offset + i / 4 of the source
+// makes a number in [0, 1), as for a random tensor in f32; the element is kept where that is at
+// least p.
 struct DropoutArgs {
   bool is_backward = false;  // what is kept is read from the bits
   DType dtype = DType::kF32;
   std::int64_t numel = 0;
   double p = 0;
   double scale = 1;
-  std::uint64_t seed = 0;
-  std::uint64_t offset = 0;
+  RandomSource random{};
   const void* in = nullptr;  // x, or the gradient of y
   void* out = nullptr;
   void* bits = nullptr;  // forward writes them unless null

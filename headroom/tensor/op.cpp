@@ -1,8 +1,10 @@
 #include "headroom/tensor/internal/op.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/ops/reduce.h"
 
 namespace headroom::tensor {
@@ -10,7 +12,7 @@ namespace {
 
 using memory::Category;
 
-Operand operand_of(const In& in, const Shape& shape) {
+Operand operand_of(const ElementOperand& in, const Shape& shape) {
   Operand out;
   if (in.tensor == nullptr) {
     out.is_scalar = true;
@@ -68,10 +70,10 @@ void join_dims(ElementArgs& args) {
 
 void run_over(ElementOp op,
               DType compute,
-              const In& out,
+              const ElementOperand& out,
               const Shape& shape,
               std::int64_t numel,
-              std::initializer_list<In> operands) {
+              std::initializer_list<ElementOperand> operands) {
   if (numel == 0) return;
   ElementArgs args;
   args.op = op;
@@ -80,7 +82,7 @@ void run_over(ElementOp op,
   args.numel = numel;
   args.shape = shape;
   args.out = operand_of(out, shape);
-  std::transform(operands.begin(), operands.end(), args.in.begin(), [&](const In& in) {
+  std::transform(operands.begin(), operands.end(), args.in.begin(), [&](const ElementOperand& in) {
     return operand_of(in, shape);
   });
   join_dims(args);
@@ -165,6 +167,19 @@ Tensor new_view(const Tensor& of, const Shape& shape, const Strides& strides, st
   return Tensor(std::move(impl));
 }
 
+void upload(const Tensor& to, std::vector<std::byte> bytes) {
+  if (to.is_meta() || bytes.empty()) return;
+  device::Device& device = to.device();
+  const device::StreamId stream = current_stream_id(device);
+  auto held = std::make_unique<std::vector<std::byte>>(std::move(bytes));
+  must(device.copy_to_device(to.address(), held->data(), held->size(), stream));
+  const device::HostTask drop{
+      .run = [](void* data) noexcept { delete static_cast<std::vector<std::byte>*>(data); },
+      .data = held.get()};
+  must(device.enqueue_host(stream, drop));
+  (void)held.release();
+}
+
 void check_same_device(std::string_view op, const Tensor& a, const Tensor& b) {
   if (&a.device() == &b.device()) return;
   throw InvalidArgument(std::string(op) + ": operands are on different devices: " +
@@ -194,7 +209,7 @@ void refuse_dtype(std::string_view op, DType dtype) {
 void run_element(ElementOp op,
                  DType compute,
                  const Tensor& out,
-                 std::initializer_list<In> operands) {
+                 std::initializer_list<ElementOperand> operands) {
   run_over(op, compute, out, out.shape(), out.numel(), operands);
 }
 
@@ -202,16 +217,18 @@ void run_element_to_bits(ElementOp op,
                          DType compute,
                          const Tensor& bits,
                          const Shape& shape,
-                         std::initializer_list<In> operands) {
-  run_over(op, compute, In::bits(bits), shape, checked_numel("bits", shape), operands);
+                         std::initializer_list<ElementOperand> operands) {
+  run_over(op, compute, ElementOperand::bits(bits), shape, checked_numel("bits", shape), operands);
 }
 
-void check_overlap(std::string_view op, const Tensor& out, std::initializer_list<In> operands) {
+void check_overlap(std::string_view op,
+                   const Tensor& out,
+                   std::initializer_list<ElementOperand> operands) {
   if (overlaps_itself(out)) {
     throw InvalidArgument(std::string(op) + ": several elements of " + to_string(out.shape()) +
                           " are in one place (it was expanded); clone it before writing");
   }
-  for (const In& in : operands) {
+  for (const ElementOperand& in : operands) {
     if (in.tensor == nullptr || !lies_across(out, *in.tensor)) continue;
     throw InvalidArgument(
         std::string(op) + ": what is written overlaps what is read: " + to_string(out.shape()) +

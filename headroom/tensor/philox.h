@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "headroom/tensor/element_args.h"
+
 namespace headroom::tensor::cpu {
 
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox(std::uint64_t key,
@@ -27,6 +29,12 @@ namespace headroom::tensor::cpu {
     k1 += 0xBB67AE85U;
   }
   return c;
+}
+
+// Where a random op draws, with what is in device memory read.
+[[nodiscard]] inline RandomSource resolved(const RandomSource& source) noexcept {
+  if (source.state == nullptr) return source;
+  return {.seed = source.state[0], .offset = source.state[1] + source.offset};
 }
 
 // The upper half of a 128-bit product.

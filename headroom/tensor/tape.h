@@ -1,6 +1,6 @@
 // The seam between ops and autograd. An op computes its output and ends with
 //
-//   return record("tanh", {&x}, y, {save_output(y)}, [](BackwardArgs& b) {
+//   return record({"tanh", kEachOutput}, {&x}, y, {save_output(y)}, [](BackwardArgs& b) {
 //     b.set_grad(0, tanh_backward(b.grad(), b.saved(0)));
 //   });
 //
@@ -13,7 +13,8 @@
 //
 //   check_in_place("tanh_", x);                  // before anything is done; may refuse
 //   ... write, bump the version ...
-//   record_in_place("tanh_", {&x}, x, {save_output(x)}, ...);      // x is input 0 and output
+//   record_in_place({"tanh_", kEachOutput}, {&x}, x, {save_output(x)}, ...);      // x is input 0
+//   and output
 #pragma once
 
 #include <cstdint>
@@ -103,6 +104,16 @@ class BackwardArgs {
   [[nodiscard]] virtual bool needs(std::size_t input) const = 0;
   // At most once for an input. May be a view of grad().
   virtual void set_grad(std::size_t input, const Tensor& gradient) = 0;
+  // Whether nobody else sees grad() any more, so that it may be written over.
+  [[nodiscard]] virtual bool owns_grad() const { return false; }
+  // What has been added up so far of the gradient of an input that needs one: a kernel may add to
+  // it instead of filling another tensor, and then gives it to set_grad. Contiguous, of the input's
+  // shape and type, and seen by nobody else; undefined where there is no such thing. Nothing may
+  // fail between the first write to it and set_grad.
+  [[nodiscard]] virtual Tensor sum_so_far(std::size_t input) {
+    (void)input;
+    return {};
+  }
 };
 
 using BackwardFunction = std::function<void(BackwardArgs&)>;
@@ -113,14 +124,49 @@ enum class RecordKind : std::uint8_t {
   kInPlace,  // the output is input 0, written to
 };
 
+// What an op's forward does, in multiplications and additions: declared where it is recorded. What
+// only moves elements does none; any other function of an element counts as one.
+struct Work {
+  enum class Kind : std::uint8_t { kUnknown, kNone, kEachOutput, kEachInput, kCounted };
+  Kind kind = Kind::kUnknown;
+  double operations = 0;  // kCounted
+};
+inline constexpr Work kNoWork{.kind = Work::Kind::kNone};
+inline constexpr Work kEachOutput{.kind = Work::Kind::kEachOutput};  // one for each element
+inline constexpr Work kEachInput{.kind = Work::Kind::kEachInput};    // of the first input
+[[nodiscard]] constexpr Work counted(double operations) noexcept {
+  return {.kind = Work::Kind::kCounted, .operations = operations};
+}
+
+// What an op is called (of static life), and the work that it does.
+struct OpInfo {
+  const char* name;
+  Work work;
+};
+
 struct Record {
   const char* name = "";  // of static life
+  Work work{};
   RecordKind kind = RecordKind::kValue;
   std::span<const Tensor* const> inputs{};  // an undefined one is an argument that was left out
   const Tensor* output = nullptr;
   std::span<const SavedTensor> saved{};
   BackwardFunction backward{};
 };
+
+// Multiplications and additions.
+[[nodiscard]] inline double operations_of(const Record& record) {
+  switch (record.work.kind) {
+    case Work::Kind::kEachOutput:
+      return static_cast<double>(record.output->numel());
+    case Work::Kind::kEachInput:
+      return static_cast<double>(record.inputs.front()->numel());
+    case Work::Kind::kCounted:
+      return record.work.operations;
+    default:
+      return 0;
+  }
+}
 
 // What autograd implements. All may throw.
 class Tape {
@@ -161,13 +207,14 @@ Tape* install_tape(Tape* tape) noexcept;
 }
 
 template <class Backward>
-Tensor record(const char* name,
+Tensor record(OpInfo op,
               std::initializer_list<const Tensor*> inputs,
               Tensor output,
               std::initializer_list<SavedTensor> saved,
               Backward backward) {
   if (any_needs_grad(inputs)) {
-    tape().record({.name = name,
+    tape().record({.name = op.name,
+                   .work = op.work,
                    .inputs = {inputs.begin(), inputs.size()},
                    .output = &output,
                    .saved = {saved.begin(), saved.size()},
@@ -182,6 +229,7 @@ Tensor record_view(const char* name, const Tensor& input, Tensor output, Backwar
   if (needs_grad(input)) {
     const Tensor* const inputs[] = {&input};
     tape().record({.name = name,
+                   .work = kNoWork,
                    .kind = RecordKind::kView,
                    .inputs = inputs,
                    .output = &output,
@@ -191,13 +239,14 @@ Tensor record_view(const char* name, const Tensor& input, Tensor output, Backwar
 }
 
 template <class Backward>
-void record_in_place(const char* name,
+void record_in_place(OpInfo op,
                      std::initializer_list<const Tensor*> inputs,
                      const Tensor& self,
                      std::initializer_list<SavedTensor> saved,
                      Backward backward) {
   if (!any_needs_grad(inputs)) return;
-  tape().record({.name = name,
+  tape().record({.name = op.name,
+                 .work = op.work,
                  .kind = RecordKind::kInPlace,
                  .inputs = {inputs.begin(), inputs.size()},
                  .output = &self,

@@ -21,7 +21,7 @@ using CategoryBytes = std::array<std::uint64_t, memory::kCategoryCount>;
 [[nodiscard]] std::uint64_t total(const CategoryBytes& bytes) noexcept;
 
 // A block came or went.
-struct Change {
+struct MemoryChange {
   bool is_alloc = true;
   memory::Category category = memory::Category::kUnknown;
   memory::AnnotationId annotation = 0;
@@ -50,7 +50,7 @@ class Meter final : public memory::EventSink {
   [[nodiscard]] const CategoryBytes& now() const noexcept { return now_; }
   [[nodiscard]] const Peak& peak() const noexcept { return peak_; }
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
-  [[nodiscard]] const std::vector<Change>& log() const noexcept { return log_; }
+  [[nodiscard]] const std::vector<MemoryChange>& log() const noexcept { return log_; }
   // Of the changes since it was asked last: which, where and in which order.
   [[nodiscard]] std::uint64_t take_fingerprint() noexcept {
     return std::exchange(print_, Fingerprint()).value();
@@ -63,7 +63,7 @@ class Meter final : public memory::EventSink {
   std::uint64_t allocated_ = 0;
   Peak peak_{};
   std::uint64_t changes_ = 0;
-  std::vector<Change> log_{};
+  std::vector<MemoryChange> log_{};
   Fingerprint print_{};
 };
 

@@ -37,7 +37,7 @@ class GptBlock : public nn::Module {
       : ln_1_(sizes.width, {}, options),
         attn_(sizes.width, sizes.width / sizes.head_width, {.is_causal = true}, options),
         ln_2_(sizes.width, {}, options),
-        fc_(sizes.width, 4 * sizes.width, true, options),
+        fc_(sizes.width, 4 * sizes.width, nn::Gelu::kTanh, options),
         proj_(4 * sizes.width, sizes.width, true, options) {
     add("ln_1", ln_1_);
     add("attn", attn_);
@@ -51,15 +51,15 @@ class GptBlock : public nn::Module {
     start_linear(proj_, residual);
   }
   Tensor forward(const Tensor& x) override {
-    const Tensor mid = x + attn_(ln_1_(x));
-    return mid + proj_(gelu_tanh(fc_(ln_2_(mid))));
+    const auto [mid, normed] = ln_2_.after_residual(x, attn_(ln_1_(x)));
+    return mid + proj_(fc_(normed));
   }
 
  private:
   nn::LayerNorm ln_1_;
   nn::MultiHeadAttention attn_;
   nn::LayerNorm ln_2_;
-  nn::Linear fc_;
+  nn::LinearGelu fc_;
   nn::Linear proj_;
 };
 

@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "headroom/autograd/checkpoint.h"
+#include "headroom/autograd/grad_mode.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/annotation.h"
 #include "headroom/tensor/autocast.h"
-#include "headroom/tensor/generator.h"
+#include "headroom/tensor/device_random.h"
 #include "headroom/tensor/ops/binary.h"
 #include "headroom/tensor/ops/creation.h"
 #include "headroom/train/data.h"
@@ -89,6 +90,14 @@ StepConfig resolved(StepConfig config) {
   return config;
 }
 
+double StepResult::loss() const {
+  return loss_.is_meta() ? std::numeric_limits<double>::quiet_NaN() : loss_.item<double>();
+}
+
+bool StepResult::is_skipped() const {
+  return skipped_.defined() && !skipped_.is_meta() && skipped_.item<double>() != 0;
+}
+
 StepRunner::StepRunner(const StepConfig& config,
                        memory::Allocator& allocator,
                        std::unique_ptr<nn::Dataset> data)
@@ -98,8 +107,13 @@ StepRunner::StepRunner(const StepConfig& config,
       make_model(config_.model, {.dtype = weight_type(config_.precision), .device = allocator_});
   optimizer_ = nn::make_optimizer(config_.optimizer, model_->parameters(), config_.lr);
   if (config_.precision == Precision::kF16) {
-    // Low enough that no first step is skipped: it makes the optimiser's state, as the plan says.
+    // Low enough that the first step is not skipped.
     scaler_ = std::make_unique<nn::GradScaler>(nn::GradScalerOptions{.scale = 1024});
+  }
+  {
+    const memory::CategoryScope category(memory::Category::kOptimizerState);
+    loss_ = zeros({}, {.dtype = kF64, .device = allocator_});
+    random_state_ = zeros({2}, {.dtype = kI64, .device = allocator_});
   }
   if (!data) data = synthetic_data(model_->example(), config_.seed);
   const internal::StepDataOptions options{.batch = config_.batch,
@@ -166,9 +180,10 @@ Tensor StepRunner::loss_of(const nn::Batch& batch) {
 
 // --- The step ------------------------------------------------------------------------------------
 
-// Leaves the sum of the micro-batches' gradients, each by its share of the batch.
-double StepRunner::accumulate_gradients() {
-  double mean = 0;
+// Leaves the sum of the micro-batches' gradients, each by its share of the batch, and the loss.
+void StepRunner::accumulate_gradients() {
+  const DeviceRandomScope draws(random_state_);
+  loss_.zero_();
   for (std::int64_t done = 0; done < config_.batch; done += micro_) {
     const std::int64_t count = std::min(micro_, config_.batch - done);
     const double share = static_cast<double>(count) / static_cast<double>(config_.batch);
@@ -177,45 +192,42 @@ double StepRunner::accumulate_gradients() {
     Tensor scaled = count == config_.batch ? loss : loss * share;
     if (scaler_) scaled = scaler_->scale(scaled);
     scaled.backward();
-    mean += loss.is_meta() ? std::numeric_limits<double>::quiet_NaN() : loss.item<double>() * share;
+    const NoGradScope no_grad;
+    loss_.add_(loss, share);
   }
-  return mean;
 }
 
 // And drops the gradients.
-bool StepRunner::update() {
+void StepRunner::update() {
   const PhaseScope phase(Phase::kOptimizerStep);
-  bool is_done = true;
   if (scaler_) {
-    is_done = scaler_->step(*optimizer_);
+    scaler_->step(*optimizer_);
     scaler_->update();
   } else {
     optimizer_->step();
   }
   optimizer_->zero_grad();
-  return is_done;
 }
 
 StepResult StepRunner::step() {
   const memory::IterationScope iteration(steps_);
   Generator& generator = default_generator(allocator_.device());
   const Generator::State before = generator.state();
-  StepResult result{.micro_batch = micro_};
   failed_in_update_ = false;
   try {
-    result.loss = accumulate_gradients();
+    accumulate_gradients();
   } catch (...) {
     optimizer_->zero_grad();
     generator.set_state(before);
     throw;
   }
   failed_in_update_ = true;
-  result.is_skipped = !update();
+  update();
   failed_in_update_ = false;
   ++steps_;
   batch_ = {};  // not held over the end: steps end with the same blocks in use
   allocator_.mark_step();
-  return result;
+  return {loss_, scaler_ ? scaler_->skipped() : Tensor(), micro_};
 }
 
 }  // namespace headroom::train

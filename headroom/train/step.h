@@ -3,7 +3,7 @@
 // allocator events, and no numbers.
 //
 //   StepRunner runner({.model = {.name = "gpt2-tiny"}, .optimizer = "adamw"}, allocator);
-//   for (int i = 0; i < 100; ++i) log(runner.step().loss);
+//   for (int i = 0; i < 100; ++i) log(runner.step().loss());
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "headroom/memory/allocator.h"
@@ -55,10 +56,24 @@ struct StepConfig {
 // With the defaults filled in. Throws InvalidArgument for what cannot be.
 [[nodiscard]] StepConfig resolved(StepConfig config);
 
-struct StepResult {
-  double loss = 0;          // the mean over the batch, before the update; not a number on meta
-  bool is_skipped = false;  // the scaler found gradients that are not finite
+// What a step left on the device. Its numbers are those of the runner's last step: look before the
+// next one.
+class StepResult {
+ public:
+  StepResult(Tensor loss, Tensor skipped, std::int64_t examples)
+      : micro_batch(examples), loss_(std::move(loss)), skipped_(std::move(skipped)) {}
+
+  // The mean over the batch, before the update; not a number on meta. Waits for the device, which
+  // the step itself does not.
+  [[nodiscard]] double loss() const;
+  // Whether the scaler found gradients that are not finite. Waits.
+  [[nodiscard]] bool is_skipped() const;
+
   std::int64_t micro_batch = 0;
+
+ private:
+  Tensor loss_;     // f64
+  Tensor skipped_;  // f64, not 0 where it was; undefined without a scaler
 };
 
 class StepRunner {
@@ -95,14 +110,17 @@ class StepRunner {
   [[nodiscard]] nn::Batch load(std::int64_t first, std::int64_t count);
   [[nodiscard]] Tensor run_model(const Tensor& x);
   [[nodiscard]] Tensor loss_of(const nn::Batch& batch);
-  [[nodiscard]] double accumulate_gradients();
-  [[nodiscard]] bool update();
+  void accumulate_gradients();
+  void update();
 
   StepConfig config_;
   memory::Allocator& allocator_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<nn::GradScaler> scaler_{};  // of f16
+  // On the device: the loss of the last step, and where a step draws random numbers.
+  Tensor loss_{};
+  Tensor random_state_{};
   std::unique_ptr<internal::StepData> data_;
   std::int64_t micro_ = 0;
   std::uint64_t steps_ = 0;

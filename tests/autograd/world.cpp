@@ -6,25 +6,29 @@
 #include <gtest/gtest.h>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/meta/meta_device.h"
+
+#include "tests/support/test_device.h"
 
 namespace headroom::testing {
 namespace {
 
 std::unique_ptr<device::Device> make_device(World::Kind kind) {
-  if (kind == World::Kind::kCpu) {
-    return device::CpuDevice::create({.index = 9, .capacity_bytes = 1_GiB});
-  }
-  return device::MetaDevice::create(
-      {.index = 9, .capacity_bytes = 1_GiB, .profile = device::cpu_profile()});
+  if (kind == World::Kind::kReal) return make_test_device(9, 1_GiB);
+  return make_test_meta(9, 1_GiB);
 }
 
-double value_at(const Function& function, const std::vector<Tensor>& inputs) {
+using Values = std::vector<std::vector<double>>;  // of each input
+
+double value_at(const Function& function,
+                const Values& values,
+                const std::vector<Shape>& shapes,
+                const World& world) {
   const NoGradScope no_grad;
-  std::vector<Tensor> copies;  // the function may write to them
-  for (const Tensor& input : inputs) copies.push_back(input.clone());
-  return function(copies).sum().item<double>();
+  std::vector<Tensor> inputs;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    inputs.push_back(from(values[i], shapes[i], world.f64()));
+  }
+  return function(inputs).sum().item<double>();
 }
 
 }  // namespace
@@ -49,29 +53,30 @@ void expect_gradients(const Function& function,
                       double tolerance) {
   constexpr double kStep = 1e-5;
   const World world;
+  Values values;
   std::vector<Tensor> inputs;
   std::uint64_t seed = 1;
   for (const Shape& shape : shapes) {
-    const Tensor x = empty(shape, world.f64());
-    double* const data = x.data<double>();
-    for (std::int64_t i = 0; i < x.numel(); ++i) {
+    std::vector<double>& own = values.emplace_back();
+    own.resize(static_cast<std::size_t>(checked_numel("test", shape)));
+    for (double& value : own) {
       seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-      data[i] = 0.3 + static_cast<double>(seed >> 40U) / static_cast<double>(1U << 24U);
+      value = 0.3 + static_cast<double>(seed >> 40U) / static_cast<double>(1U << 24U);
     }
-    inputs.push_back(x.requires_grad_());
+    inputs.push_back(from(own, shape, world.f64(true)));
   }
   function(inputs).sum().backward();
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     ASSERT_TRUE(inputs[k].grad().defined()) << "input " << k;
     const std::vector<double> grad = inputs[k].grad().to_doubles();
-    double* const data = inputs[k].data<double>();
     for (std::size_t i = 0; i < grad.size(); ++i) {
-      const double middle = data[i];
-      data[i] = middle + kStep;
-      const double above = value_at(function, inputs);
-      data[i] = middle - kStep;
-      const double below = value_at(function, inputs);
-      data[i] = middle;
+      double& at = values[k][i];
+      const double middle = at;
+      at = middle + kStep;
+      const double above = value_at(function, values, shapes, world);
+      at = middle - kStep;
+      const double below = value_at(function, values, shapes, world);
+      at = middle;
       ASSERT_NEAR(grad[i], (above - below) / (2 * kStep), tolerance * (1 + std::abs(grad[i])))
           << "input " << k << " element " << i;
     }

@@ -13,8 +13,9 @@ namespace headroom::testing {
 
 class World {
  public:
-  enum class Kind : std::uint8_t { kCpu, kMeta };
-  explicit World(Kind kind = Kind::kCpu);
+  // The device of this run (tests/support/test_device.h), and the meta device that stands for it.
+  enum class Kind : std::uint8_t { kReal, kMeta };
+  explicit World(Kind kind = Kind::kReal);
 
   [[nodiscard]] memory::CachingAllocator& allocator() const { return *allocator_; }
   [[nodiscard]] TensorOptions f32(bool requires_grad = false) const {

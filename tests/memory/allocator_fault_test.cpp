@@ -335,7 +335,6 @@ template <class Backend>
 class AllocatorFaults : public ::testing::Test {
  protected:
   using World = FaultyWorld<Backend>;
-  using Plan = typename World::Plan;
   static constexpr bool kIsMeta = std::is_base_of_v<MetaMemory, Backend>;
 
   void SetUp() override {
@@ -359,7 +358,7 @@ using FaultWorlds = AllocatorWorlds;
 TYPED_TEST_SUITE(AllocatorFaults, FaultWorlds, BackendNames);
 
 TYPED_TEST(AllocatorFaults, EachCallAtEachPositionLosesNothing) {
-  using Plan = typename TestFixture::Plan;
+  using Plan = typename TestFixture::World::Plan;
   typename TestFixture::World world;
   ASSERT_EQ(world.run(), std::nullopt);
   ASSERT_EQ(world.leftovers(), "");
@@ -410,7 +409,7 @@ TYPED_TEST(AllocatorFaults, ManyCallsThatFailAtRandomLoseNothing) {
 
 // A kind of call that fails for good from some position on, then comes back.
 TYPED_TEST(AllocatorFaults, ACallThatFailsForLongIsMadeUpForLater) {
-  using Plan = typename TestFixture::Plan;
+  using Plan = typename TestFixture::World::Plan;
   typename TestFixture::World world;
   std::vector<Call> calls(Plan::kCalls.begin(), Plan::kCalls.end());
   calls.insert(calls.end(), {Call::kIsCapturing, Call::kMemoryInfo});
@@ -433,7 +432,7 @@ TYPED_TEST(AllocatorFaults, ACallThatFailsForLongIsMadeUpForLater) {
 
 // A driver that goes away takes everything with it: freeing and giving back count as done.
 TYPED_TEST(AllocatorFaults, ADriverThatShutsDownIsNoError) {
-  using Plan = typename TestFixture::Plan;
+  using Plan = typename TestFixture::World::Plan;
   std::uint64_t clean_calls = 0;
   {
     typename TestFixture::World world;
@@ -463,10 +462,10 @@ TYPED_TEST(AllocatorFaults, ADriverThatShutsDownIsNoError) {
 
 // Whoever may still use the pages: what could not be waited for is not unmapped.
 TYPED_TEST(AllocatorFaults, NothingIsUnmappedThatCouldNotBeWaitedFor) {
-  using Plan = typename TestFixture::Plan;
+  using Plan = typename TestFixture::World::Plan;
   typename TestFixture::World world;
   auto& allocator = world.allocator();
-  if constexpr (!TestFixture::World::Plan::kKeepsAddresses) {
+  if constexpr (!Plan::kKeepsAddresses) {
     allocator.configure("expandable_segments:True");
   }
   allocator.free(allocator.allocate(4_MiB));
@@ -484,7 +483,7 @@ TYPED_TEST(AllocatorFaults, NothingIsUnmappedThatCouldNotBeWaitedFor) {
 }
 
 TYPED_TEST(AllocatorFaults, TheEndOfAnAllocatorGivesEverythingBack) {
-  using Plan = typename TestFixture::Plan;
+  using Plan = typename TestFixture::World::Plan;
   for (const char* settings : {"", "expandable_segments:True"}) {
     typename TestFixture::World world;
     auto& allocator = world.allocator();

@@ -16,6 +16,7 @@
 #include "headroom/trace/record/history.h"
 
 #include "tests/autograd/world.h"
+#include "tests/support/forked.h"
 #include "tests/support/stream_gate.h"
 
 namespace headroom {
@@ -210,7 +211,7 @@ TEST(DataLoader, ARecordingShowsTheCopyInsideTheForward) {
 TEST(DataLoader, WhatItAllocatesIsTheSameOnMetaAndWhateverTheWorkers) {
   for (const int prefetch : {0, 2}) {
     std::set<std::vector<std::string>> logs;
-    for (const auto kind : {World::Kind::kCpu, World::Kind::kMeta}) {
+    for (const auto kind : {World::Kind::kReal, World::Kind::kMeta}) {
       for (const int workers : {0, 2}) {
         const World world(kind);
         const Numbers data(1000);
@@ -301,6 +302,41 @@ TEST(DataLoader, ThrowsWhenTheSystemGivesNoThread) {
   }
   EXPECT_THAT(said, HasSubstr("0 of 3 workers could be started"));
   EXPECT_EQ(seen_by(loader, 0).size(), 100U) << "and works when there are threads again";
+}
+
+TEST(Loader, IsNothingInTheChildOfAFork) {
+  World world;
+  const Numbers numbers(64);
+  const nn::DataLoader loader(
+      numbers, {.batch = 4, .workers = 3, .prefetch = 2, .place = world.allocator()});
+  auto epoch = std::make_unique<nn::DataLoader::Epoch>(loader, 0);
+  ASSERT_TRUE(epoch->next());
+  EXPECT_TRUE(testing::is_true_in_child([&] {
+    bool is_refused = false;
+    try {
+      (void)epoch->next();
+    } catch (const Forked&) {
+      is_refused = true;
+    }
+    epoch.reset();
+    return is_refused;
+  }));
+  int batches = 1;
+  while (epoch->next()) ++batches;
+  EXPECT_EQ(batches, 16);
+}
+
+// The parent's threads are not in the child, where kernels would wait for them.
+TEST(ThreadPool, OfTheChildOfAForkIsItsOwn) {
+  const auto sum = [] {
+    std::atomic<std::int64_t> total = 0;
+    tensor::cpu::parallel_for(
+        1 << 16, 1, [&](std::int64_t begin, std::int64_t end) { total += end - begin; });
+    return total.load();
+  };
+  ASSERT_EQ(sum(), 1 << 16);
+  EXPECT_TRUE(testing::is_true_in_child([&] { return sum() == 1 << 16; }));
+  EXPECT_EQ(sum(), 1 << 16);
 }
 
 TEST(ThreadPool, ComputesWithTheThreadsThereAre) {

@@ -167,7 +167,8 @@ class SmallNet : public nn::Module {
   nn::Linear fc2;
 };
 
-// The state comes with the first step, the parameters' size each; a step makes nothing else.
+// The state comes with the first step, the parameters' size each, and beside it the list, a
+// learning rate and the counts of steps; a step makes nothing else.
 TEST(Optimizer, StateIsAllThatAStepAllocates) {
   const std::vector<std::pair<const char*, int>> cases = {
       {"sgd", 0}, {"momentum", 1}, {"adam", 2}, {"adamw", 2}};
@@ -307,26 +308,26 @@ TEST(ClipGradNorm, ScalesToTheBoundAndReturnsTheNorm) {
     give_grad(world, b, {4});
   };
   set();
-  EXPECT_DOUBLE_EQ(nn::clip_grad_norm_(all, 10), 5);
+  EXPECT_DOUBLE_EQ(nn::clip_grad_norm_(all, 10).item<double>(), 5);
   EXPECT_EQ(a.grad().to_doubles()[0], 3);
-  EXPECT_DOUBLE_EQ(nn::clip_grad_norm_(all, 1), 5);
+  EXPECT_DOUBLE_EQ(nn::clip_grad_norm_(all, 1).item<double>(), 5);
   EXPECT_NEAR(a.grad().to_doubles()[0], 0.6, 1e-6);
   EXPECT_NEAR(b.grad().to_doubles()[0], 0.8, 1e-6);
   EXPECT_THAT(message_of([&] { nn::clip_grad_norm_(all, -1); }), HasSubstr("at least 0"));
-  EXPECT_EQ(nn::clip_grad_norm_({}, 1), 0);
+  EXPECT_EQ(nn::clip_grad_norm_({}, 1).item<double>(), 0);
 }
 
-// A partial sum in f64 for every 32,768 elements, and no more.
+// A partial sum in f64 for every 32,768 elements, the list, and the norm with the factor.
 TEST(ClipGradNorm, NeedsNothingTheSizeOfTheModel) {
-  for (const auto kind : {World::Kind::kCpu, World::Kind::kMeta}) {
+  for (const auto kind : {World::Kind::kReal, World::Kind::kMeta}) {
     const World world(kind);
     const Tensor w = randn({1 << 20}, world.f32(/*requires_grad=*/true));
     w.set_grad(ones({1 << 20}, world.f32()));
     world.allocator().reset_peak_statistics();
     const std::int64_t before = world.allocated_bytes();
-    const double norm = nn::clip_grad_norm_({{w}}, 1);
-    EXPECT_EQ(norm, kind == World::Kind::kCpu ? 1024 : 0);
-    EXPECT_EQ(world.peak_bytes() - before, 512);
+    const Tensor norm = nn::clip_grad_norm_({{w}}, 1);
+    EXPECT_EQ(norm.is_meta() ? 1024 : norm.item<double>(), 1024);
+    EXPECT_EQ(world.peak_bytes() - before, 3 * 512);
   }
 }
 
@@ -337,20 +338,23 @@ TEST(GradScaler, SkipsAStepThatIsNotFiniteAndBacksOff) {
   nn::GradScaler scaler({.scale = 1024, .growth_interval = 2});
   scaler.scale((w * 0.25).sum()).backward();
   EXPECT_EQ(w.grad().item<double>(), 256);
-  EXPECT_TRUE(scaler.step(sgd));
+  scaler.step(sgd);
+  EXPECT_FALSE(scaler.was_skipped());
   scaler.update();
   EXPECT_EQ(w.item<double>(), 0.75);
   for (const double bad : {kInfinity, -kInfinity, std::nan("")}) {
     give_grad(world, w, {bad});
     const double before = scaler.current_scale();
-    EXPECT_FALSE(scaler.step(sgd));
+    scaler.step(sgd);
+    EXPECT_TRUE(scaler.was_skipped());
     scaler.update();
     EXPECT_EQ(scaler.current_scale(), before / 2);
     EXPECT_EQ(w.item<double>(), 0.75);
   }
   for (const double scale : {128., 256., 256., 512.}) {
     give_grad(world, w, {0});
-    EXPECT_TRUE(scaler.step(sgd));
+    scaler.step(sgd);
+    EXPECT_FALSE(scaler.was_skipped());
     scaler.update();
     EXPECT_EQ(scaler.current_scale(), scale);
   }
@@ -363,10 +367,92 @@ TEST(GradScaler, UnscalesOnceForClipping) {
   nn::GradScaler scaler({.scale = 8});
   scaler.scale((w * 0.25).sum()).backward();
   scaler.unscale_(sgd);
-  EXPECT_EQ(nn::clip_grad_norm_(sgd.parameters(), 1), 0.25);
+  EXPECT_EQ(nn::clip_grad_norm_(sgd.parameters(), 1).item<double>(), 0.25);
   EXPECT_THAT(message_of([&] { scaler.unscale_(sgd); }), HasSubstr("since the last step"));
-  EXPECT_TRUE(scaler.step(sgd));
+  scaler.step(sgd);
+  EXPECT_FALSE(scaler.was_skipped());
   EXPECT_EQ(w.item<double>(), 0.75);
+}
+
+// Clipping, unscaling and skipping are decided on the device.
+TEST(GradScaler, NobodyWaitsAndTheListIsUploadedOnce) {
+  const World world;
+  SmallNet net(world);
+  nn::AdamW adam(net.parameters());
+  nn::GradScaler scaler({.scale = 8});
+  const device::Device& device = world.allocator().device();
+  const Tensor x = randn({4, 64}, world.f32());
+  const auto count = [&](device::Call call) { return device.calls(call); };
+  const auto step = [&] {
+    adam.zero_grad(/*set_to_none=*/false);
+    scaler.scale(net(x).sum()).backward();
+    scaler.unscale_(adam);
+    const Tensor norm = adam.clip_grad_norm_(0.5);
+    scaler.step(adam);
+    scaler.update();
+    return norm;
+  };
+  step();
+  const auto waits = count(device::Call::kSynchronizeStream);
+  const auto copies = count(device::Call::kCopyToDevice);
+  step();
+  const Tensor norm = step();
+  EXPECT_EQ(count(device::Call::kSynchronizeStream), waits);
+  EXPECT_EQ(count(device::Call::kCopyToDevice), copies);
+  EXPECT_EQ(count(device::Call::kCopyToHost), 0U);
+  EXPECT_GT(norm.item<double>(), 0.5);
+  double squares = 0;
+  for (const Tensor& p : net.parameters()) {
+    for (const double g : p.grad().to_doubles()) squares += g * g;
+  }
+  EXPECT_NEAR(std::sqrt(squares), 0.5, 1e-5);
+}
+
+// Of two optimisers, the one with good gradients steps; the scale backs off all the same.
+TEST(GradScaler, SkipsOnlyTheOptimizerWhoseGradientsAreBad) {
+  const World world;
+  const Tensor good = leaf_of(world, {1});
+  const Tensor bad = leaf_of(world, {1});
+  nn::Sgd first({good}, {.lr = 1});
+  nn::Adam second({bad}, {.lr = 1});
+  nn::GradScaler scaler({.scale = 4});
+  (void)scaler.scale(good.sum());
+  give_grad(world, good, {2});
+  give_grad(world, bad, {kInfinity});
+  scaler.step(second);
+  EXPECT_TRUE(scaler.was_skipped());
+  scaler.step(first);
+  EXPECT_FALSE(scaler.was_skipped());
+  scaler.update();
+  EXPECT_EQ(scaler.current_scale(), 2);
+  EXPECT_EQ(good.item<double>(), 0.5);
+  EXPECT_EQ(bad.item<double>(), 1);
+  // The skipped step was none: the next is the first, by which Adam moves by its learning rate.
+  give_grad(world, bad, {1});
+  second.step();
+  EXPECT_NEAR(bad.item<double>(), 0, 1e-6);
+}
+
+// A learning rate is written to the device when it changed; a list that changed is uploaded again.
+TEST(Optimizer, FollowsItsLearningRateAndItsList) {
+  const World world;
+  const Tensor a = leaf_of(world, {1});
+  const Tensor b = leaf_of(world, {1});
+  nn::Sgd sgd({a, b}, {.lr = 0.5});
+  give_grad(world, a, {1});
+  sgd.step();
+  EXPECT_EQ(a.item<double>(), 0.5);
+  sgd.set_lr(0.25);
+  give_grad(world, b, {1});
+  sgd.step();
+  EXPECT_EQ(a.item<double>(), 0.25);
+  EXPECT_EQ(b.item<double>(), 0.75);
+  a.set_grad({});
+  sgd.set_lr(0.125);
+  sgd.write_lr();
+  sgd.step();
+  EXPECT_EQ(a.item<double>(), 0.25);
+  EXPECT_EQ(b.item<double>(), 0.625);
 }
 
 // --- Schedules

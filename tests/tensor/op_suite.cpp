@@ -5,8 +5,9 @@
 #include <random>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/meta/meta_device.h"
+
+#include "tests/support/async_device.h"
+#include "tests/support/test_device.h"
 
 namespace headroom::testing {
 namespace {
@@ -32,20 +33,26 @@ double rounded(double value, DType dtype) {
   }
 }
 
+AsyncLaunches& launches(const World& world) {
+  return dynamic_cast<AsyncDevice&>(world.device()).launches();
+}
+
+TensorBackend tested_backend() {
+  TensorBackend out{.name = runs_async() ? "async" : "cpu",
+                    .make = [] { return World(make_test_device(9, kCapacity)); },
+                    .make_meta = [] { return World(make_test_meta(9, kCapacity)); }};
+  if (!runs_async()) return out;
+  out.more_workspaces = [](const World& w) { return launches(w).more_workspaces(); };
+  out.fail_launch = [](const World& w, std::uint64_t position) {
+    position > 0 ? launches(w).fail_at(position) : launches(w).fail_none();
+  };
+  return out;
+}
+
 }  // namespace
 
 const std::vector<TensorBackend>& tensor_backends() {
-  static const std::vector<TensorBackend> kBackends{
-      {.name = "cpu",
-       .make =
-           [] {
-             return World(device::CpuDevice::create({.index = 9, .capacity_bytes = kCapacity}));
-           },
-       .make_meta =
-           [] {
-             return World(device::MetaDevice::create(
-                 {.index = 9, .capacity_bytes = kCapacity, .profile = device::cpu_profile()}));
-           }}};
+  static const std::vector<TensorBackend> kBackends{tested_backend()};
   return kBackends;
 }
 

@@ -1,5 +1,5 @@
-// What the suite runs rows with: backends, layouts, recorded events. A backend that wants to join
-// adds itself to tensor_backends().
+// What the suite runs rows with: the backend of the run, layouts, recorded events. A backend joins
+// by tests/support/test_device.h.
 #pragma once
 
 #include <functional>
@@ -23,6 +23,7 @@ class World {
       : device_(std::move(device)),
         allocator_(std::make_unique<memory::CachingAllocator>(*device_)) {}
 
+  [[nodiscard]] device::Device& device() const { return *device_; }
   [[nodiscard]] memory::Allocator& allocator() const { return *allocator_; }
   [[nodiscard]] std::int64_t allocated_bytes() const {
     return allocator_->statistics().allocated_bytes.all.current;
@@ -37,6 +38,10 @@ struct TensorBackend {
   std::string name;
   std::function<World()> make;
   std::function<World()> make_meta;  // the meta device that stands for it
+  // Workspaces so far that the processor would not have asked for: the table counts those it would.
+  std::function<std::uint64_t(const World&)> more_workspaces = [](const World&) { return 0; };
+  // Makes a launch from now on fail (1 is the next; 0 for none). Null where none can.
+  std::function<void(const World&, std::uint64_t position)> fail_launch{};
 };
 inline std::ostream& operator<<(std::ostream& out, const TensorBackend& b) { return out << b.name; }
 

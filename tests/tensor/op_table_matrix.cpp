@@ -163,6 +163,22 @@ OpRow linear_row(bool has_bias) {
   return row;
 }
 
+OpRow linear_gelu_row(bool is_tanh) {
+  OpRow row = linear_row(true);
+  row.name = is_tanh ? "linear_gelu by tanh" : "linear_gelu";
+  row.call = [is_tanh](const auto& in) { return linear_gelu(in[0], in[1], in[2], is_tanh); };
+  row.reference = [is_tanh, before = row.reference](const auto& in) {
+    return map(before(in), [is_tanh](double x) {
+      constexpr double kRoot = 0.7978845608028654;  // of 2 / pi
+      if (is_tanh) return 0.5 * x * (1 + std::tanh(kRoot * (x + 0.044715 * x * x * x)));
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    });
+  };
+  row.backward_saves = 1;  // what went into the activation
+  row.saved = saves_both(saves_inputs({0, 1}), saves_output());
+  return row;
+}
+
 OpRow softmax_row(const char* name, int dim, bool is_log) {
   OpRow row;
   row.name = name;
@@ -241,6 +257,8 @@ void add_matrix_rows(std::vector<OpRow>& table) {
   table.push_back(solve_row());
   table.push_back(linear_row(false));
   table.push_back(linear_row(true));
+  table.push_back(linear_gelu_row(false));
+  table.push_back(linear_gelu_row(true));
   table.push_back(softmax_row("softmax", 1, false));
   table.push_back(softmax_row("softmax last", 2, false));
   table.push_back(softmax_row("log_softmax", 1, true));

@@ -73,6 +73,37 @@ OpRow layer_norm_row(const char* name, int last, bool has_parameters) {
   return row;
 }
 
+// The sum and its norm, joined: one op more.
+OpRow residual_layer_norm_row() {
+  OpRow row;
+  row.name = "residual_layer_norm";
+  row.call = [](const auto& in) {
+    const auto [sum, normed] =
+        residual_layer_norm(in[0], in[1], {in[0].shape().back()}, in[2], in[3]);
+    return sum + normed;
+  };
+  row.reference = [](const auto& in) {
+    const auto add = [](double a, double b) { return a + b; };
+    const Array sum = zip(in[0], in[1], add);
+    return zip(sum, normalized(sum, {sum.shape.size() - 1}, {in[2], in[3]}), add);
+  };
+  for (const Shape& shape : {Shape{3, 2, 5}, Shape{0, 2, 3}, Shape{1, 6, 1100}}) {
+    const Shape width{shape.back()};
+    row.samples.push_back({{.shape = shape, .low = -1, .high = 5},
+                           {.shape = shape},
+                           {.shape = width},
+                           {.shape = width}});
+  }
+  row.dtypes = floating_types();
+  row.allocations = 3;
+  row.backward_saves = 2;
+  row.saved = [](const auto& in, const Tensor& out) {
+    return out.size_bytes() + in[2].size_bytes() + two_each(in[0], 6);
+  };
+  row.tolerance = 8;
+  return row;
+}
+
 OpRow batch_norm_row(const char* name, const std::vector<Shape>& shapes, bool has_parameters) {
   OpRow row;
   row.name = name;
@@ -137,6 +168,7 @@ void add_norm_rows(std::vector<OpRow>& table) {
   table.push_back(layer_norm_row("layer_norm", 1, true));
   table.push_back(layer_norm_row("layer_norm of two dimensions", 2, true));
   table.push_back(layer_norm_row("layer_norm alone", 1, false));
+  table.push_back(residual_layer_norm_row());
   const std::vector<Shape> images{{2, 3, 2, 3}, {3, 2, 1, 1}, {2, 2, 40, 60}};
   table.push_back(batch_norm_row("batch_norm", images, true));
   table.push_back(batch_norm_row("batch_norm alone", images, false));

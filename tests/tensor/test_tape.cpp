@@ -145,6 +145,8 @@ void TestTape::backward(const Tensor& self, const Tensor& gradient, bool) {
 }
 
 void CountingTape::record(Record&& record) {
+  if (record.work.kind == tensor::Work::Kind::kUnknown) undeclared.emplace_back(record.name);
+  operations += tensor::operations_of(record);
   names.emplace_back(record.name);
   for (const SavedTensor& saved : record.saved) {
     if (saved.tensor == nullptr || !saved.tensor->defined()) continue;

@@ -33,6 +33,8 @@ class CountingTape final : public tensor::Tape {
   // Of distinct storages; a tensor saved twice is saved once.
   std::uint64_t saved_bytes = 0;
   std::vector<std::string> names{};
+  std::vector<std::string> undeclared{};  // ops that do not say how much arithmetic they do
+  double operations = 0;
 
   void record(tensor::Record&& record) override;
   void check_in_place(const char* name, const Tensor& self) override {

@@ -22,6 +22,7 @@
 #include "headroom/train/remedies.h"
 
 #include "tests/support/seed.h"
+#include "tests/support/test_device.h"
 
 namespace headroom::train {
 namespace {
@@ -200,7 +201,7 @@ TEST(PlanHolds, TheLimitOfARemedyReadsAsItIs) {
 // From 12 steps on what is measured is what was planned; before that it is at most that.
 void expect_measured_as_planned(const StepConfig& config, const std::string& settings, int steps) {
   SCOPED_TRACE(name_of({config, settings}));
-  const auto device = device::CpuDevice::create({.index = 8, .capacity_bytes = 2_GiB});
+  const auto device = headroom::testing::make_test_device(8, 2_GiB);
   const Plan planned =
       plan(config, {.settings = settings, .device = device.get(), .has_formulas = false});
   const auto allocator = memory::make_allocator(*device, parse_settings(settings));
@@ -216,7 +217,7 @@ void expect_measured_as_planned(const StepConfig& config, const std::string& set
   }
 }
 
-TEST(PlanHolds, MeasuredOnTheProcessor) {
+TEST(PlanHolds, MeasuredOnTheDevice) {
   const std::vector<std::int64_t> batches =
       kIsQuick ? std::vector<std::int64_t>{1, 7, 16} : std::vector<std::int64_t>{7};
   for (const char* settings : {kPaged, kCaching}) {
@@ -238,7 +239,7 @@ TEST(PlanHolds, MeasuredOnTheProcessor) {
 }
 
 // The one that was seen to grow until its fifth step.
-TEST(PlanHolds, MeasuredOnTheProcessorWithAResNet) {
+TEST(PlanHolds, MeasuredOnTheDeviceWithAResNet) {
   if (!kIsQuick) GTEST_SKIP() << "takes minutes under a sanitizer";
   expect_measured_as_planned({.model = {.name = "resnet18"},
                               .batch = 7,

@@ -1,5 +1,5 @@
-// The step: that meta is cpu without numbers, that plans are what is measured, that cutting a batch
-// changes nothing, and that running out of memory is survived.
+// The step: that meta is the device without numbers, that plans are what is measured, that cutting
+// a batch changes nothing, and that running out of memory is survived.
 #include "headroom/train/step.h"
 
 #include <cmath>
@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using testing::test_profile;
 using testing::TrainEvents;
 using testing::TrainWorld;
 using Kind = TrainWorld::Kind;
@@ -40,7 +41,7 @@ Ran run_steps(const StepConfig& config, Kind kind, int steps = kSteps) {
   {
     const TrainEvents events(world.allocator());
     StepRunner runner(config, world.allocator());
-    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss);
+    for (int i = 0; i < steps; ++i) out.losses.push_back(runner.step().loss());
     out.events = events.events();
   }
   out.peak_allocated = world.peak_allocated();
@@ -61,15 +62,15 @@ const ModelConfig kSmallModels[] = {{.name = "mlp", .depth = 3, .width = 16},
 
 void expect_planned_and_measured_are_one(const StepConfig& config) {
   SCOPED_TRACE(name_of(config));
-  const Ran cpu = run_steps(config, Kind::kCpu);
+  const Ran real = run_steps(config, Kind::kReal);
   const Ran meta = run_steps(config, Kind::kMeta);
-  ASSERT_TRUE(cpu.events == meta.events);
-  const Plan planned = plan(config, {.has_formulas = false});
-  ASSERT_EQ(planned.peak_allocated, cpu.peak_allocated);
-  ASSERT_GE(planned.peak_reserved, cpu.peak_reserved);
+  ASSERT_TRUE(real.events == meta.events);
+  const Plan planned = plan(config, {.profile = test_profile(), .has_formulas = false});
+  ASSERT_EQ(planned.peak_allocated, real.peak_allocated);
+  ASSERT_GE(planned.peak_reserved, real.peak_reserved);
   ASSERT_EQ(total(planned.categories), planned.peak_allocated);
   ASSERT_TRUE(std::isnan(meta.losses[0]));
-  ASSERT_TRUE(std::isfinite(cpu.losses[1]));
+  ASSERT_TRUE(std::isfinite(real.losses[1]));
 }
 
 constexpr std::int64_t kBatches[] = {1, 3, 8};
@@ -79,8 +80,44 @@ constexpr Precision kPrecisions[] = {
 constexpr CheckpointMode kModes[] = {
     CheckpointMode::kNone, CheckpointMode::kSqrt, CheckpointMode::kAll};
 
+// How often the host waited for the device, or asked it for bytes.
+std::uint64_t looks_at(const device::Device& device) {
+  return device.calls(device::Call::kSynchronizeStream) +
+         device.calls(device::Call::kSynchronizeEvent) + device.calls(device::Call::kCopyToHost);
+}
+
+TEST(Step, WaitsForNothingAndReadsNothingBack) {
+  for (const ModelConfig& model : kSmallModels) {
+    for (const Precision precision : {Precision::kF32, Precision::kF16}) {
+      for (const CheckpointMode mode : {CheckpointMode::kNone, CheckpointMode::kAll}) {
+        const StepConfig config{.model = model,
+                                .batch = 4,
+                                .accumulate = 2,
+                                .precision = precision,
+                                .checkpoint = mode,
+                                .optimizer = "adamw"};
+        SCOPED_TRACE(name_of(config));
+        TrainWorld world(Kind::kCpu);
+        StepRunner runner(config, world.allocator());
+        const device::Device& device = world.allocator().device();
+        for (int i = 0; i < 3; ++i) (void)runner.step();
+        const std::uint64_t looked = looks_at(device);
+        const std::uint64_t copied = device.calls(device::Call::kCopyToDevice);
+        for (int i = 0; i < 4; ++i) (void)runner.step();
+        EXPECT_EQ(looks_at(device), looked);
+        // The input and the target; the optimiser's list is there.
+        EXPECT_EQ(device.calls(device::Call::kCopyToDevice) - copied, 4U * 2);
+        const StepResult last = runner.step();
+        EXPECT_TRUE(std::isfinite(last.loss()));
+        EXPECT_FALSE(last.is_skipped());
+        EXPECT_GT(looks_at(device), looked);
+      }
+    }
+  }
+}
+
 // A table without a test each: a process would take longer than the step.
-TEST(Step, OnMetaMakesTheEventsOfCpuAndAPlanIsWhatIsMeasured) {
+TEST(Step, OnMetaMakesTheEventsOfTheDeviceAndAPlanIsWhatIsMeasured) {
   for (const ModelConfig& model : kSmallModels) {
     for (const std::int64_t batch : kBatches) {
       for (const char* optimizer : kOptimizers) {
@@ -101,7 +138,7 @@ TEST(Step, OnMetaMakesTheEventsOfCpuAndAPlanIsWhatIsMeasured) {
 
 // Its sizes are fixed, and six million weights take their time: every choice comes, not every
 // combination.
-TEST(Step, OnMetaMakesTheEventsOfCpuForTheTrackingNetToo) {
+TEST(Step, OnMetaMakesTheEventsOfTheDeviceForTheTrackingNetToo) {
   for (std::size_t i = 0; i < 12 && !HasFatalFailure(); ++i) {
     expect_planned_and_measured_are_one({.model = {.name = "trackingnet"},
                                          .batch = kBatches[i / 4],
@@ -117,8 +154,8 @@ TEST(Step, UnwatchedItTakesTheSame) {
     for (const char* optimizer : kOptimizers) {
       const StepConfig config{.model = model, .batch = 8, .optimizer = optimizer};
       SCOPED_TRACE(name_of(config));
-      const Plan planned = plan(config, {.has_formulas = false});
-      TrainWorld world(Kind::kCpu);
+      const Plan planned = plan(config, {.profile = test_profile(), .has_formulas = false});
+      TrainWorld world(Kind::kReal);
       world.allocator().set_limit(planned.peak_reserved);
       StepRunner runner(config, world.allocator());
       for (int i = 0; i < kSteps; ++i) (void)runner.step();
@@ -131,14 +168,16 @@ TEST(Step, UnwatchedItTakesTheSame) {
 TEST(Step, ALimitThatAPlanCallsEnoughIsEnough) {
   const StepConfig config{.model = {.name = "gpt2-tiny", .depth = 6, .width = 128, .seq = 64},
                           .batch = 16};
-  const std::uint64_t need = plan(config).peak_reserved;
+  PlanOptions options{.profile = test_profile(), .has_formulas = false};
+  const std::uint64_t need = plan(config, options).peak_reserved;
   std::uint64_t least = need;
   for (std::uint64_t limit = need - 1_MiB; limit > need / 2; limit -= 1_MiB) {
-    if (!plan(config, {.limit_bytes = limit, .has_formulas = false}).fits) break;
+    options.limit_bytes = limit;
+    if (!plan(config, options).fits) break;
     least = limit;
   }
   ASSERT_LT(least, need);  // pages that would be new move instead
-  TrainWorld world(Kind::kCpu);
+  TrainWorld world(Kind::kReal);
   const TrainEvents events(world.allocator());
   world.allocator().set_limit(least);
   StepRunner runner(config, world.allocator());
@@ -152,7 +191,7 @@ TEST(Step, LearnsWhatTheSyntheticExamplesHaveToTeach) {
         StepConfig{.model = {.name = "deepnet", .depth = 3, .width = 16}, .batch = 64, .lr = 0.1},
         StepConfig{.model = {.name = "simplenn"}, .batch = 64, .lr = 0.01},
         StepConfig{.model = {.name = "gpt2-tiny", .seq = 16}, .batch = 8, .lr = 3e-3}}) {
-    const Ran ran = run_steps(config, Kind::kCpu, 40);
+    const Ran ran = run_steps(config, Kind::kReal, 40);
     EXPECT_LT(ran.losses.back(), 0.7 * ran.losses.front()) << config.model.name;
   }
 }
@@ -167,10 +206,10 @@ StepConfig small(std::int64_t batch, std::int64_t accumulate) {
 }
 
 TEST(Accumulation, EqualsTheLargeBatchWithTheActivationsOfTheSmall) {
-  const Ran whole = run_steps(small(12, 1), Kind::kCpu, 3);
-  const Ran quarter = run_steps(small(3, 1), Kind::kCpu, 3);
+  const Ran whole = run_steps(small(12, 1), Kind::kReal, 3);
+  const Ran quarter = run_steps(small(3, 1), Kind::kReal, 3);
   for (const std::int64_t pieces : {2, 4, 5, 12}) {
-    const Ran cut = run_steps(small(12, pieces), Kind::kCpu, 3);
+    const Ran cut = run_steps(small(12, pieces), Kind::kReal, 3);
     for (std::size_t i = 0; i < whole.losses.size(); ++i) {
       EXPECT_NEAR(cut.losses[i], whole.losses[i], 1e-9) << pieces;
     }
@@ -183,18 +222,18 @@ TEST(Accumulation, EqualsTheLargeBatchWithTheActivationsOfTheSmall) {
 }
 
 TEST(Retry, KeepsTheBatchAndTheLossUnderALimitThatIsTooSmall) {
-  const Ran free = run_steps(small(16, 1), Kind::kCpu, 2);
+  const Ran free = run_steps(small(16, 1), Kind::kReal, 2);
   StepConfig single = small(16, 16);
-  const Plan least = plan(single);
+  const Plan least = plan(single, {.profile = test_profile(), .has_formulas = false});
   const std::uint64_t limit = least.peak_reserved;
   ASSERT_LT(limit, free.peak_reserved);
 
-  TrainWorld world(Kind::kCpu);
+  TrainWorld world(Kind::kReal);
   world.allocator().set_limit(limit);
   StepRunner runner(small(16, 1), world.allocator());
   std::vector<std::string> told;
   for (const double loss : free.losses) {
-    EXPECT_NEAR(with_retry(runner, told).loss, loss, 1e-9);
+    EXPECT_NEAR(with_retry(runner, told).loss(), loss, 1e-9);
   }
   EXPECT_LT(runner.micro_batch(), 16);
   ASSERT_GE(told.size(), 2U);
@@ -219,7 +258,7 @@ TEST(Retry, GivesUpWithTheReportWhenOneExampleDoesNotFit) {
 }
 
 TEST(Step, KeepsAllocatedFlatOverAThousandSteps) {
-  TrainWorld world(Kind::kCpu);
+  TrainWorld world(Kind::kReal);
   StepRunner runner({.model = {.name = "simplenn"}, .batch = 4, .optimizer = "adam"},
                     world.allocator());
   (void)runner.step();

@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "headroom/base/bytes.h"
-#include "headroom/device/cpu/cpu_device.h"
-#include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/allocator_choice.h"
+
+#include "tests/support/test_device.h"
 
 namespace headroom::testing {
 
 class TrainWorld {
  public:
-  enum class Kind : std::uint8_t { kCpu, kMeta };
+  // The device of this run (tests/support/test_device.h), and the meta device that stands for it.
+  enum class Kind : std::uint8_t { kReal, kMeta };
   explicit TrainWorld(Kind kind, std::uint64_t capacity_bytes = 2_GiB)
       : device_(make_device(kind, capacity_bytes)), allocator_(memory::make_allocator(*device_)) {}
 
@@ -33,11 +34,8 @@ class TrainWorld {
 
  private:
   static std::unique_ptr<device::Device> make_device(Kind kind, std::uint64_t capacity_bytes) {
-    if (kind == Kind::kCpu) {
-      return device::CpuDevice::create({.index = 8, .capacity_bytes = capacity_bytes});
-    }
-    return device::MetaDevice::create(
-        {.index = 8, .capacity_bytes = capacity_bytes, .profile = device::cpu_profile()});
+    if (kind == Kind::kReal) return make_test_device(8, capacity_bytes);
+    return make_test_meta(8, capacity_bytes);
   }
 
   std::unique_ptr<device::Device> device_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "headroom/autograd/node.h"
 #include "headroom/tensor/tape.h"
@@ -13,6 +14,14 @@ namespace headroom::autograd::internal {
 struct GradSlot {
   std::mutex mutex{};
   Tensor grad{};
+  std::optional<Stream> writer{};  // the stream of the last write that a backward made
+
+  // Before a write on the current stream: after the one before. Requires `mutex`.
+  void order_write() {
+    const Stream now = current_stream(grad.device());
+    if (writer && writer->id() != now.id() && &writer->device() == &now.device()) now.wait(*writer);
+    writer = now;
+  }
 
   [[nodiscard]] Tensor load() {
     const std::lock_guard lock(mutex);

@@ -1,10 +1,10 @@
 #include "headroom/device/cpu/internal/process.h"
 
 #include <new>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "headroom/base/check.h"
+#include "headroom/base/fork.h"
 
 namespace headroom::device::internal {
 namespace {
@@ -32,11 +32,16 @@ void after_fork_in_child() noexcept {
 CpuProcess& cpu_process() {
   [[maybe_unused]] static const bool made = [] {
     current.store(new CpuProcess, std::memory_order_release);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    add_fork_handlers({.before = before_fork,
+                       .in_parent = after_fork_in_parent,
+                       .in_child = after_fork_in_child});
     return true;
   }();
   return *current.load(std::memory_order_acquire);
 }
+
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const CpuProcess& kMadeCpuProcess = cpu_process();
 
 bool try_take(std::atomic<std::uint64_t>& count,
               std::uint64_t amount,

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "headroom/device/internal/fork.h"
+#include "headroom/base/fork.h"
 
 namespace headroom::device::internal {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 struct Opened {
   CudaDriver functions;
   int count = 0;
-  std::uint64_t fork_generation = 0;
+  ForkMark made{};
   Result<const CudaDriver*, std::string> driver = Unexpected(std::string());
 };
 
@@ -79,8 +79,6 @@ const Opened& opened_driver() {
   // Leaked, as the library is.
   static const Opened* const kept = [] {
     auto* opened = new Opened;
-    watch_forks();
-    opened->fork_generation = fork_generation();
     if (std::string why = open_driver(*opened); !why.empty()) {
       opened->driver = Unexpected(std::move(why));
     } else {
@@ -95,7 +93,7 @@ const Opened& opened_driver() {
 // literals.
 const char* describe(const CudaDriver& driver, CUresult result, const char* call) noexcept {
   try {
-    static std::mutex mutex;
+    static auto& mutex = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
     static auto* const texts = new std::map<std::pair<const char*, int>, std::string>;
     const std::scoped_lock lock(mutex);
     std::string& text = (*texts)[{call, static_cast<int>(result)}];
@@ -138,9 +136,7 @@ const Result<const CudaDriver*, std::string>& cuda_driver() { return opened_driv
 
 int cuda_device_count() { return opened_driver().count; }
 
-bool is_cuda_driver_forked() noexcept {
-  return opened_driver().fork_generation != fork_generation();
-}
+bool is_cuda_driver_forked() noexcept { return opened_driver().made.is_forked(); }
 
 const char* sticky_text(CUresult result) noexcept {
   // Younger than the oldest cuda.h that will do.

@@ -6,6 +6,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/caching/internal/caching_state.h"
 
@@ -25,6 +26,10 @@ CachingAllocator::CachingAllocator(device::Device& device, CachingOptions option
 }
 
 CachingAllocator::~CachingAllocator() {
+  if (is_forked()) {
+    keep_for_ever(state_.release());
+    return;
+  }
   begin_destruction();
   try {
     const std::lock_guard lock(mutex_);

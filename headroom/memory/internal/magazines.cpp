@@ -1,5 +1,6 @@
 #include "headroom/memory/internal/magazines.h"
 
+#include "headroom/base/fork.h"
 #include "headroom/memory/internal/slab_heap.h"
 
 namespace headroom::memory::internal {
@@ -34,6 +35,8 @@ class HeapsOfThread {
     std::erase_if(entries_, [](const HeapOfThread& old) { return old.link->heap == nullptr; });
     entries_.push_back(std::move(entry));
   }
+  // In the child of a fork: the heaps are the parent's, and so is what is kept here.
+  void forget() noexcept { entries_.clear(); }
 
  private:
   std::vector<HeapOfThread> entries_;
@@ -52,6 +55,18 @@ HeapsOfThread::~HeapsOfThread() {
     if (SlabHeap* const heap = entry.link->heap) heap->retire(*entry.cache);
   }
 }
+
+// The thread that forked is the only one that has anything here: without it, allocations and frees
+// take the lock, which refuses.
+void forget_in_child() noexcept {
+  t_last_used = {};
+  if (t_heaps != nullptr) t_heaps->forget();
+}
+
+[[maybe_unused]] const bool kForgetsInChild = [] {
+  add_fork_handlers({.in_child = forget_in_child});
+  return true;
+}();
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/paged/internal/paged_state.h"
 
@@ -94,6 +95,10 @@ PagedAllocator::PagedAllocator(device::Device& device, PagedOptions options)
 }
 
 PagedAllocator::~PagedAllocator() {
+  if (is_forked()) {
+    keep_for_ever(state_.release());
+    return;
+  }
   begin_destruction();
   state_->slabs.close();
   try {

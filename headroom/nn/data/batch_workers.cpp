@@ -111,6 +111,7 @@ void BatchWorkers::work() {
 }
 
 std::unique_ptr<HostBuffer> BatchWorkers::take(std::int64_t number) {
+  if (made_.is_forked()) throw Forked();
   Written out;
   if (threads_.empty()) {
     out.buffer = std::move(free_.front());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/memory/annotation.h"
 #include "headroom/nn/internal/batch_workers.h"
 #include "headroom/tensor/ops/creation.h"
@@ -179,12 +180,20 @@ DataLoader::Epoch DataLoader::epoch(std::int64_t number) const { return {*this, 
 
 DataLoader::Epoch::Epoch(const DataLoader& loader, std::int64_t number)
     : run_(std::make_unique<internal::EpochRun>(loader, number)) {}
-DataLoader::Epoch::~Epoch() = default;
+DataLoader::Epoch::~Epoch() {
+  if (made_.is_forked()) keep_for_ever(run_.release());
+}
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
 
-void DataLoader::Epoch::start() { run_->start(); }
+void DataLoader::Epoch::start() {
+  if (made_.is_forked()) throw Forked();
+  run_->start();
+}
 
-std::optional<Batch> DataLoader::Epoch::next() { return run_->next(); }
+std::optional<Batch> DataLoader::Epoch::next() {
+  if (made_.is_forked()) throw Forked();
+  return run_->next();
+}
 
 const std::optional<Stream>& DataLoader::Epoch::copy_stream() const noexcept {
   return run_->copy_stream();

@@ -23,6 +23,7 @@
 #include <optional>
 #include <vector>
 
+#include "headroom/base/fork.h"
 #include "headroom/nn/data/dataset.h"
 
 namespace headroom::nn {
@@ -70,7 +71,7 @@ class EpochRun;
 }  // namespace internal
 
 // The batches of one epoch, once. It may end early: workers stop, and what is under way is waited
-// for. Used by one thread.
+// for. Used by one thread, and not by the child of a fork, where every call throws Forked.
 class DataLoader::Epoch {
  public:
   Epoch(const DataLoader& loader, std::int64_t number);
@@ -114,6 +115,7 @@ class DataLoader::Epoch {
   [[nodiscard]] const std::optional<Stream>& copy_stream() const noexcept;
 
  private:
+  ForkMark made_{};
   std::unique_ptr<internal::EpochRun> run_;
 };
 

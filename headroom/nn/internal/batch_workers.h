@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "headroom/base/fork.h"
 #include "headroom/nn/data/dataset.h"
 #include "headroom/tensor/pinned.h"
 
@@ -33,7 +34,8 @@ class HostBuffer {
   [[nodiscard]] std::byte* target() const noexcept { return target_; }
   void set_copied(Event event) { copied_.emplace(std::move(event)); }
   void wait_until_copied() {
-    if (copied_) copied_->synchronize();
+    // Asked first: mostly it has, and then nobody waits.
+    if (copied_ && !copied_->is_done()) copied_->synchronize();
     copied_.reset();
   }
 
@@ -69,12 +71,14 @@ class BatchWorkers {
                std::vector<std::unique_ptr<HostBuffer>> buffers,
                int threads,
                StartThread start = start_thread);
-  // Stops them; a batch that is being written is waited for.
+  // Stops them; a batch that is being written is waited for. Never in the child of a fork, where
+  // the threads are not, but would be waited for.
   ~BatchWorkers();
   BatchWorkers(const BatchWorkers&) = delete;
   BatchWorkers& operator=(const BatchWorkers&) = delete;
 
-  // Batch `number`, which is one more than the last that was taken. Throws what its worker threw.
+  // Batch `number`, which is one more than the last that was taken. Throws what its worker threw,
+  // and Forked in the child of a fork.
   [[nodiscard]] std::unique_ptr<HostBuffer> take(std::int64_t number);
   // For another batch, once its copy is done.
   void give_back(std::unique_ptr<HostBuffer> buffer);
@@ -91,6 +95,7 @@ class BatchWorkers {
 
   const Dataset& dataset_;
   const BatchPlan& plan_;
+  ForkMark made_{};
   std::mutex mutex_{};
   std::condition_variable changed_{};
   // Under mutex_:

@@ -52,7 +52,7 @@ TransformerBlock::TransformerBlock(std::int64_t width,
     : ln1(width, {}, options),
       attn(width, heads, config, options),
       ln2(width, {}, options),
-      fc(width, 4 * width, true, options),
+      fc(width, 4 * width, Gelu::kErf, options),
       proj(4 * width, width, true, options),
       drop(config.dropout) {
   add("ln1", ln1);
@@ -64,8 +64,8 @@ TransformerBlock::TransformerBlock(std::int64_t width,
 }
 
 Tensor TransformerBlock::forward(const Tensor& x) {
-  const Tensor mid = x + drop(attn(ln1(x)));
-  return mid + drop(proj(gelu(fc(ln2(mid)))));
+  const auto [mid, normed] = ln2.after_residual(x, drop(attn(ln1(x))));
+  return mid + drop(proj(fc(normed)));
 }
 
 }  // namespace headroom::nn

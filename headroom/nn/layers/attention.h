@@ -47,8 +47,8 @@ class TransformerBlock : public Module {
   LayerNorm ln1;
   MultiHeadAttention attn;
   LayerNorm ln2;
-  Linear fc;    // width to 4 width
-  Linear proj;  // and back
+  LinearGelu fc;  // width to 4 width
+  Linear proj;    // and back
   Dropout drop;
 };
 

@@ -27,6 +27,10 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool has_bias, const TensorOpt
 
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 
+Tensor LinearGelu::forward(const Tensor& x) {
+  return linear_gelu(x, weight, bias, gelu_ == Gelu::kTanh);
+}
+
 Conv2d::Conv2d(std::int64_t in,
                std::int64_t out,
                Size2 kernel,

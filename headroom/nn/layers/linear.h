@@ -22,6 +22,26 @@ class Linear : public Module {
   Tensor bias;    // [out]; undefined without
 };
 
+enum class Gelu : std::uint8_t {
+  kErf,
+  kTanh,  // its approximation
+};
+
+// gelu(x W^T + b): as a Linear with an activation behind it, in one launch where the backend has
+// one.
+class LinearGelu : public Linear {
+ public:
+  LinearGelu(std::int64_t in,
+             std::int64_t out,
+             Gelu gelu = Gelu::kErf,
+             const TensorOptions& options = {})
+      : Linear(in, out, true, options), gelu_(gelu) {}
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Gelu gelu_;
+};
+
 // Height and width; one number is both.
 struct Size2 {
   // NOLINTBEGIN(google-explicit-constructor): 3 is a kernel of 3 x 3

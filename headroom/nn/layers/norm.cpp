@@ -2,7 +2,6 @@
 
 #include "headroom/base/error.h"
 #include "headroom/nn/init.h"
-#include "headroom/tensor/ops/norm.h"
 #include "headroom/tensor/region.h"
 
 namespace headroom::nn {
@@ -19,6 +18,11 @@ LayerNorm::LayerNorm(const Shape& normalized,
 
 Tensor LayerNorm::forward(const Tensor& x) {
   return layer_norm(x, normalized_, weight, bias, eps_);
+}
+
+ResidualNorm LayerNorm::after_residual(const Tensor& x, const Tensor& residual) {
+  const NameScope name(*this);
+  return residual_layer_norm(x, residual, normalized_, weight, bias, eps_);
 }
 
 BatchNorm2d::BatchNorm2d(std::int64_t channels,

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "headroom/nn/module.h"
+#include "headroom/tensor/ops/norm.h"
 
 namespace headroom::nn {
 
@@ -24,6 +25,8 @@ class LayerNorm : public Module {
                      const TensorOptions& options = {})
       : LayerNorm(Shape{width}, config, options) {}
   Tensor forward(const Tensor& x) override;
+  // x + residual and its norm, in one launch where the backend has one. Under the layer's name.
+  [[nodiscard]] ResidualNorm after_residual(const Tensor& x, const Tensor& residual);
 
   Tensor weight;
   Tensor bias;

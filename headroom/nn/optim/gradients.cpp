@@ -1,42 +1,31 @@
 #include "headroom/nn/optim/gradients.h"
 
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "headroom/base/error.h"
-#include "headroom/tensor/ops/binary.h"
+#include "headroom/tensor/ops/creation.h"
+#include "headroom/tensor/tape.h"
 
 namespace headroom::nn {
 namespace {
 
-std::vector<Tensor> gradients_of(std::span<const Tensor> parameters) {
-  std::vector<Tensor> out;
-  for (const Tensor& parameter : parameters) {
-    if (const Tensor grad = parameter.grad(); grad.defined()) out.push_back(grad);
-  }
-  return out;
-}
+enum ScalerNumber : std::int64_t { kFound, kAnyFound, kGoodSteps, kScalerNumbers };
 
 }  // namespace
 
-double clip_grad_norm_(std::span<const Tensor> parameters, double max_norm) {
-  if (!(max_norm >= 0)) {
-    throw InvalidArgument("clip_grad_norm_: a norm of at least 0 is wanted, not " +
-                          to_string(Scalar(max_norm)));
+Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm) {
+  internal::check_norm(max_norm);
+  std::vector<UpdatedTensor> gradients;
+  for (const Tensor& parameter : parameters) {
+    if (const Tensor grad = parameter.grad(); grad.defined()) gradients.push_back({.grad = grad});
   }
-  const std::vector<Tensor> gradients = gradients_of(parameters);
-  const std::optional<double> norm = norm_of(gradients);
-  if (!norm) return 0;
-  // As PyTorch, which guards against a norm of 0.
-  const double factor = max_norm / (*norm + 1e-6);
-  if (!(factor >= 1)) headroom::scale_(gradients, factor);
-  return *norm;
+  TensorList list;
+  list.assign("clip_grad_norm_", std::move(gradients));
+  return list.clip_norm_(max_norm);
 }
 
-GradScaler::GradScaler(const GradScalerOptions& options)
-    : options_(options), scale_(options.scale) {
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
   if (!(options.scale > 0) || !(options.growth > 1) || !(options.backoff > 0) ||
       !(options.backoff < 1) || options.growth_interval < 1) {
     throw InvalidArgument(
@@ -45,32 +34,58 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   }
 }
 
-Tensor GradScaler::scale(const Tensor& loss) const { return mul(loss, scale_); }
+void GradScaler::place_on(const Tensor& like) {
+  if (numbers_.defined()) return;
+  const GradModeScope no_grad(false);
+  const memory::CategoryScope category(memory::Category::kOptimizerState);
+  const TensorOptions options{.dtype = kF64, .device = like.storage().allocator()};
+  scale_ = scalar_tensor(options_.scale, options);
+  numbers_ = zeros({kScalerNumbers}, options);
+}
 
-void GradScaler::unscale_(const Optimizer& optimizer) {
+Tensor GradScaler::scale(const Tensor& loss) {
+  place_on(loss);
+  return scaled_by(loss, scale_);
+}
+
+void GradScaler::unscale_(Optimizer& optimizer) {
   if (has_unscaled_) {
     throw InvalidArgument("GradScaler: the gradients have been unscaled since the last step");
   }
-  is_finite_ = headroom::unscale_(gradients_of(optimizer.parameters()), 1 / scale_);
-  was_all_finite_ = was_all_finite_ && is_finite_;
+  if (!optimizer.parameters().empty()) place_on(optimizer.parameters().front());
   has_unscaled_ = true;
+  if (!numbers_.defined()) return;
+  optimizer.unscale_(scale_, number(kFound));
+  const GradModeScope no_grad(false);
+  number(kAnyFound).add_(number(kFound));
 }
 
-bool GradScaler::step(Optimizer& optimizer) {
+void GradScaler::step(Optimizer& optimizer) {
   if (!has_unscaled_) unscale_(optimizer);
   has_unscaled_ = false;
-  if (is_finite_) optimizer.step();
-  return is_finite_;
+  optimizer.step_unless(skipped());
 }
 
 void GradScaler::update() {
   has_unscaled_ = false;
-  const bool is_good = std::exchange(was_all_finite_, true);
-  good_steps_ = is_good ? good_steps_ + 1 : 0;
-  if (!is_good) scale_ *= options_.backoff;
-  if (good_steps_ < options_.growth_interval) return;
-  scale_ *= options_.growth;
-  good_steps_ = 0;
+  if (!numbers_.defined()) return;
+  next_loss_scale_(scale_,
+                   number(kAnyFound),
+                   number(kGoodSteps),
+                   {.growth = options_.growth,
+                    .backoff = options_.backoff,
+                    .growth_interval = options_.growth_interval});
+}
+
+double GradScaler::current_scale() const {
+  if (!numbers_.defined() || numbers_.is_meta()) return options_.scale;
+  return scale_.item<double>();
+}
+
+Tensor GradScaler::skipped() const { return numbers_.defined() ? number(kFound) : Tensor(); }
+
+bool GradScaler::was_skipped() const {
+  return numbers_.defined() && !numbers_.is_meta() && number(kFound).item<double>() != 0;
 }
 
 }  // namespace headroom::nn

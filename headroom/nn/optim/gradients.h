@@ -1,10 +1,10 @@
 // What is done to gradients before a step: their norm bounded, a loss scaled so that f16 holds
-// them.
+// them. All of it is decided on the device; the host waits for nothing.
 //
 //   nn::GradScaler scaler;
 //   scaler.scale(loss).backward();
 //   scaler.unscale_(optimizer);                       // only where they are looked at
-//   nn::clip_grad_norm_(optimizer.parameters(), 1.0);
+//   optimizer.clip_grad_norm_(1.0);
 //   scaler.step(optimizer);                           // not where one is infinite
 //   scaler.update();
 #pragma once
@@ -17,8 +17,9 @@
 namespace headroom::nn {
 
 // Scales the gradients of all so that the norm over them is at most `max_norm`, and returns what it
-// was; 0 on meta. Throws InvalidArgument for a negative bound.
-double clip_grad_norm_(std::span<const Tensor> parameters, double max_norm);
+// was: f64 of one element, on the device of the first gradient. Throws InvalidArgument for a
+// negative bound. Optimizer has the same for its own parameters, which makes its list only once.
+Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm);
 
 struct GradScalerOptions {
   double scale = 65536;
@@ -33,25 +34,33 @@ class GradScaler {
   // not between 0 and 1.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  // loss * scale.
-  [[nodiscard]] Tensor scale(const Tensor& loss) const;
-  // Divides the gradients by the scale, in place. Once a step.
-  void unscale_(const Optimizer& optimizer);
-  // Unscales unless that has been done, and steps unless a gradient was not finite. Whether it did.
-  bool step(Optimizer& optimizer);
+  // loss * scale. The scale lies on the device of the first loss.
+  [[nodiscard]] Tensor scale(const Tensor& loss);
+  // Divides the gradients by the scale, in place. Once per step.
+  void unscale_(Optimizer& optimizer);
+  // Unscales unless that has been done, and steps unless a gradient was not finite.
+  void step(Optimizer& optimizer);
   // After all steps with this scale: smaller where a gradient was not finite, larger after a while
   // without.
   void update();
 
-  [[nodiscard]] double current_scale() const noexcept { return scale_; }
+  // Both wait for the device. On meta, the scale is that of the start and no step is skipped.
+  [[nodiscard]] double current_scale() const;
+  // Whether the last step was.
+  [[nodiscard]] bool was_skipped() const;
+  // The same as a number on the device, not 0 where it was; undefined before there is a scale.
+  [[nodiscard]] Tensor skipped() const;
 
  private:
+  void place_on(const Tensor& like);
+  [[nodiscard]] Tensor number(std::int64_t at) const { return numbers_.select(0, at); }
+
   GradScalerOptions options_;
-  double scale_;
-  std::int64_t good_steps_ = 0;
+  Tensor scale_{};  // f64
+  // f64: whether the last gradients were not finite; whether any were since the last update; good
+  // steps since the scale changed.
+  Tensor numbers_{};
   bool has_unscaled_ = false;
-  bool is_finite_ = true;       // of the optimiser that was unscaled
-  bool was_all_finite_ = true;  // since the last update
 };
 
 }  // namespace headroom::nn

@@ -64,6 +64,24 @@ void follow(Tensor& state, const Tensor& parameter) {
 
 }  // namespace
 
+void internal::check_norm(double max_norm) {
+  if (max_norm >= 0) return;
+  throw InvalidArgument("clip_grad_norm_: a norm of at least 0 is wanted, not " +
+                        to_string(Scalar(max_norm)));
+}
+
+// The list for one call: nobody's gradients are held afterwards.
+class Optimizer::ListScope {
+ public:
+  explicit ListScope(Optimizer& optimizer) : list_(optimizer.list_) { optimizer.gather(); }
+  ~ListScope() { list_.clear(); }
+  ListScope(const ListScope&) = delete;
+  ListScope& operator=(const ListScope&) = delete;
+
+ private:
+  TensorList& list_;
+};
+
 Optimizer::Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr, int states)
     : parameters_(std::move(parameters)),
       states_(parameters_.size()),
@@ -88,33 +106,63 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
-Updated Optimizer::next(const Tensor& parameter, const Tensor& grad, State& state) const {
+// Zero: in one allocation with those of all other parameters of the device.
+Tensor Optimizer::new_step_count(const Tensor& parameter, std::size_t at) {
+  Tensor& counts = step_counts_[&parameter.device()];
+  if (!counts.defined()) {
+    const memory::CategoryScope category(memory::Category::kOptimizerState);
+    counts = zeros({static_cast<std::int64_t>(parameters_.size())},
+                   {.dtype = kI64, .device = parameter.storage().allocator()});
+  }
+  return counts.narrow(0, static_cast<std::int64_t>(at), 1);
+}
+
+UpdatedTensor Optimizer::next(const Tensor& parameter, const Tensor& grad, std::size_t at) {
+  State& state = states_[at];
+  if (!state.step.defined()) state.step = new_step_count(parameter, at);
   const memory::ContextScope context({memory::Category::kOptimizerState, state_path(grad)});
   const TensorOptions like{.dtype = parameter.dtype(), .device = parameter.storage().allocator()};
   follow(state.first, parameter);
   follow(state.second, parameter);
+  if (&state.step.device() != &parameter.device()) {
+    state.step = state.step.to(parameter.storage().allocator());
+  }
   if (states_each_ > 0 && !state.first.defined()) state.first = empty(parameter.shape(), like);
   if (states_each_ > 1 && !state.second.defined()) state.second = empty(parameter.shape(), like);
   return {.param = parameter,
           .grad = grad,
           .first = state.first,
           .second = state.second,
-          .step = state.step + 1};
+          .step = state.step};
 }
 
-void Optimizer::step() {
-  const StepPhase phase;
-  const GradModeScope no_grad(false);
-  std::vector<Updated> list;
-  std::vector<State*> moved;
+void Optimizer::gather() {
+  std::vector<UpdatedTensor> list;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor grad = parameters_[i].grad();
-    if (!grad.defined()) continue;
-    list.push_back(next(parameters_[i], grad, states_[i]));
-    moved.push_back(&states_[i]);
+    if (grad.defined()) list.push_back(next(parameters_[i], grad, i));
   }
-  update(list);
-  for (State* state : moved) ++state->step;
+  list_.assign(name().data(), std::move(list));
+}
+
+void Optimizer::step_unless(const Tensor& skip) {
+  const StepPhase phase;
+  const GradModeScope no_grad(false);
+  const ListScope list(*this);
+  update(list_, skip);
+}
+
+Tensor Optimizer::clip_grad_norm_(double max_norm) {
+  internal::check_norm(max_norm);
+  const GradModeScope no_grad(false);
+  const ListScope list(*this);
+  return list_.clip_norm_(max_norm);
+}
+
+void Optimizer::unscale_(const Tensor& scale, const Tensor& found) {
+  const GradModeScope no_grad(false);
+  const ListScope list(*this);
+  list_.unscale_(scale, found);
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -146,13 +194,13 @@ Sgd::Sgd(std::vector<Tensor> parameters, const SgdOptions& options)
   }
 }
 
-void Sgd::update(const std::vector<Updated>& list) {
-  sgd_(list,
-       {.lr = lr(),
-        .momentum = options_.momentum,
-        .dampening = options_.dampening,
-        .weight_decay = options_.weight_decay,
-        .is_nesterov = options_.nesterov});
+void Sgd::update(TensorList& list, const Tensor& skip) {
+  list.sgd_({.lr = lr(),
+             .momentum = options_.momentum,
+             .dampening = options_.dampening,
+             .weight_decay = options_.weight_decay,
+             .is_nesterov = options_.nesterov},
+            skip);
 }
 
 Adam::Adam(std::string_view name,
@@ -169,14 +217,14 @@ Adam::Adam(std::string_view name,
   check_range(name, "weight_decay", *options_.weight_decay, 0, kNoBound);
 }
 
-void Adam::update(const std::vector<Updated>& list) {
-  adam_(list,
-        {.lr = lr(),
-         .beta1 = options_.beta1,
-         .beta2 = options_.beta2,
-         .eps = options_.eps,
-         .weight_decay = *options_.weight_decay,
-         .is_decoupled = is_decoupled_});
+void Adam::update(TensorList& list, const Tensor& skip) {
+  list.adam_({.lr = lr(),
+              .beta1 = options_.beta1,
+              .beta2 = options_.beta2,
+              .eps = options_.eps,
+              .weight_decay = *options_.weight_decay,
+              .is_decoupled = is_decoupled_},
+             skip);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name,

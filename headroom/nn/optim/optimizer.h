@@ -10,10 +10,12 @@
 //
 // A parameter's state is made at the first step that finds a gradient on it: of its shape, type and
 // device, category optimiser state, under the layer's name. No step makes anything the size of the
-// model.
+// model. The learning rate, the count of steps and the list of parameters lie in device memory, a
+// few bytes each: a step reads nothing back, so a captured one can be replayed.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -25,6 +27,11 @@
 
 namespace headroom::nn {
 
+namespace internal {
+// Throws InvalidArgument unless it is at least 0.
+void check_norm(double max_norm);
+}  // namespace internal
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -32,36 +39,53 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   // Parameters without a gradient stay as they are.
-  virtual void step();
+  void step() { step_unless({}); }
+  // The same, but nothing is changed where `skip` (f64, one element, on a device) is not 0: decided
+  // there, the host does not know.
+  virtual void step_unless(const Tensor& skip);
+  // As clip_grad_norm_ and a loss scale's end, over the optimiser's own list, which stays in device
+  // memory from step to step.
+  Tensor clip_grad_norm_(double max_norm);
+  void unscale_(const Tensor& scale, const Tensor& found);
   // Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
 
   [[nodiscard]] double lr() const noexcept { return lr_; }
   // Throws InvalidArgument unless it is at least 0.
   void set_lr(double lr);
-  // Of the state there is by now.
+  // Writes the learning rate to where kernels read it. A step does so by itself; the replay of a
+  // captured one does not.
+  void write_lr() { list_.write_lr(lr_); }
+  // Of momentums and squares there are by now.
   [[nodiscard]] std::uint64_t state_bytes() const;
   [[nodiscard]] const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
   // "sgd", "adam", "adamw".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
  protected:
-  // `states`: tensors a parameter. Throws InvalidArgument for parameters that are no leaves that
-  // need a gradient, or come twice.
+  // `states`: how many tensors the state of a parameter has. Throws InvalidArgument for parameters
+  // that are no leaves that need a gradient, or come twice.
   Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr, int states);
 
  private:
   struct State {
     Tensor first{};
     Tensor second{};
-    std::int64_t step = 0;
+    Tensor step{};  // i64, one element
   };
 
-  virtual void update(const std::vector<Updated>& list) = 0;
-  [[nodiscard]] Updated next(const Tensor& parameter, const Tensor& grad, State& state) const;
+  virtual void update(TensorList& list, const Tensor& skip) = 0;
+  class ListScope;
+  // The list of those that have a gradient, with their state.
+  void gather();
+  [[nodiscard]] UpdatedTensor next(const Tensor& parameter, const Tensor& grad, std::size_t at);
+  [[nodiscard]] Tensor new_step_count(const Tensor& parameter, std::size_t at);
 
   std::vector<Tensor> parameters_;
   std::vector<State> states_;
+  // The counts of all parameters of a device in one allocation.
+  std::map<const device::Device*, Tensor> step_counts_{};
+  TensorList list_{memory::Category::kOptimizerState};
   double lr_;
   int states_each_;
 };
@@ -80,7 +104,7 @@ class Sgd final : public Optimizer {
   [[nodiscard]] std::string_view name() const noexcept override { return "sgd"; }
 
  private:
-  void update(const std::vector<Updated>& list) override;
+  void update(TensorList& list, const Tensor& skip) override;
   SgdOptions options_;
 };
 
@@ -105,7 +129,7 @@ class Adam : public Optimizer {
        bool is_decoupled);
 
  private:
-  void update(const std::vector<Updated>& list) override;
+  void update(TensorList& list, const Tensor& skip) override;
   AdamOptions options_;
   bool is_decoupled_;
 };

@@ -47,6 +47,12 @@ struct BatchOffsets {
   std::int64_t c;
 };
 
+// Where the product goes before an activation.
+void* result_of(const MatmulArgs& args) {
+  const bool is_kept = args.kept != nullptr && !args.is_backward;
+  return is_kept ? args.kept : args.out;
+}
+
 // Rows of so many elements that are worth waking a thread for.
 std::int64_t row_grain(std::int64_t elements) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(elements, 1));
@@ -84,13 +90,13 @@ void multiply(const MatmulArgs& args) {
     for (std::int64_t i = begin; i < end; ++i) {
       const GemmPart part(shape, parts, i % parts.count());
       const BatchOffsets at(args, i / parts.count());
-      T* out = static_cast<T*>(args.out) + at.c + part.c;
-      if (bias != nullptr || args.k == 0) fill_part(part, bias, args.n, out);
+      T* out = static_cast<T*>(result_of(args)) + at.c + part.c;
+      if (!args.adds && (bias != nullptr || args.k == 0)) fill_part(part, bias, args.n, out);
       if (args.k == 0) continue;
       gemm(part.gemm,
            static_cast<const T*>(args.a.data) + at.a + part.a,
            static_cast<const T*>(args.b.data) + at.b + part.b,
-           bias != nullptr ? T{1} : T{0},
+           bias != nullptr || args.adds ? T{1} : T{0},
            out);
     }
   });
@@ -140,16 +146,18 @@ void multiply_16(const MatmulArgs& args, const Launch& launch) {
         for (std::int64_t row = begin; row < end; ++row) body(row);
       });
     };
+    auto* out = static_cast<std::uint16_t*>(result_of(args)) + at.c;
     for_rows([&](std::int64_t row) {
       float* to = wide_c + row * args.n;
-      if (args.bias != nullptr) {
+      if (args.adds) {
+        load_run(out + row * args.n, args.dtype, 1, args.n, to);
+      } else if (args.bias != nullptr) {
         load_run(args.bias, args.dtype, 1, args.n, to);
       } else {
         std::fill_n(to, args.n, 0.0F);
       }
     });
     if (args.k > 0) gemm_on_threads(shape, wide_a, wide_b, 1.0F, wide_c);
-    auto* out = static_cast<std::uint16_t*>(args.out) + at.c;
     for_rows([&](std::int64_t row) {
       store_run(out + row * args.n, args.dtype, 1, args.n, wide_c + row * args.n);
     });
@@ -189,16 +197,16 @@ void multiply_integers(const MatmulArgs& args) {
     char* out = static_cast<char*>(args.out) + at.c * bytes;
     for (std::int64_t row = 0; row < args.m; ++row) {
       std::vector<std::int64_t> sums(static_cast<std::size_t>(args.n), 0);
+      char* const to = out + row * args.n * bytes;
       if (args.bias != nullptr) load_run(args.bias, args.dtype, 1, args.n, sums.data());
+      if (args.adds) load_run(to, args.dtype, 1, args.n, sums.data());
       add_product_row(args, from_a, from_b, row, sums);
-      store_run(out + row * args.n * bytes, args.dtype, 1, args.n, sums.data());
+      store_run(to, args.dtype, 1, args.n, sums.data());
     }
   }
 }
 
-}  // namespace
-
-void matmul(const MatmulArgs& args, const Launch& launch) {
+void multiply_as_typed(const MatmulArgs& args, const Launch& launch) {
   switch (args.dtype) {
     case DType::kF32:
       return multiply<float>(args);
@@ -212,6 +220,13 @@ void matmul(const MatmulArgs& args, const Launch& launch) {
     default:
       return multiply_integers(args);
   }
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& args, const Launch& launch) {
+  multiply_as_typed(args, launch);
+  if (has_epilogue(args)) finish_product(args, launch);
 }
 
 }  // namespace headroom::tensor::cpu

@@ -16,34 +16,63 @@ namespace {
 
 std::int64_t area(const Pair& size) { return size[0] * size[1]; }
 
-// Images one after the other as arrays of C: in place, or through a buffer where they are 16 bits.
+// How an image lies in memory: `parts` times a plane for each channel, or where the channels come
+// last, a pixel of all channels after the other. A weight has a part for each output.
+struct ImageShape {
+  std::int64_t parts;
+  std::int64_t channels;
+  std::int64_t pixels;
+  bool is_channels_last;
+
+  [[nodiscard]] std::int64_t size() const { return parts * channels * pixels; }
+};
+
+// Images one after the other as arrays of C with the channels first: in place, or through a buffer
+// where they are of 16 bits or lie otherwise.
 template <class C>
 class Images {
  public:
-  Images(void* data, DType dtype, std::int64_t size, C* buffer)
-      : data_(data), dtype_(dtype), size_(size), buffer_(buffer) {}
+  Images(void* data, DType dtype, const ImageShape& shape, C* buffer)
+      : data_(data), dtype_(dtype), shape_(shape), buffer_(buffer) {}
 
   // Where image n is; what it holds is not there yet when it is buffered.
   [[nodiscard]] C* at(std::int64_t n) const {
-    return dtype_ == kNative<C> ? static_cast<C*>(data_) + n * size_ : buffer_;
+    return is_in_place() ? static_cast<C*>(data_) + n * shape_.size() : buffer_;
   }
   [[nodiscard]] C* read(std::int64_t n) const {
-    if (dtype_ != kNative<C>) load_run(stored(n), dtype_, 1, size_, buffer_);
-    return at(n);
+    if (is_in_place()) return at(n);
+    for_runs(n, [this](void* stored, std::int64_t stride, std::int64_t count, C* own) {
+      load_run(stored, dtype_, stride, count, own);
+    });
+    return buffer_;
   }
   void write(std::int64_t n) const {
-    if (dtype_ != kNative<C>) store_run(stored(n), dtype_, 1, size_, buffer_);
+    if (is_in_place()) return;
+    for_runs(n, [this](void* stored, std::int64_t stride, std::int64_t count, const C* own) {
+      store_run(stored, dtype_, stride, count, own);
+    });
   }
 
  private:
-  [[nodiscard]] char* stored(std::int64_t n) const {
-    return static_cast<char*>(data_) +
-           n * size_ * static_cast<std::int64_t>(headroom::size_bytes(dtype_));
+  [[nodiscard]] bool is_in_place() const {
+    return dtype_ == kNative<C> && !shape_.is_channels_last;
+  }
+  template <class F>
+  void for_runs(std::int64_t n, F&& f) const {
+    const auto bytes = static_cast<std::int64_t>(headroom::size_bytes(dtype_));
+    char* image = static_cast<char*>(data_) + n * shape_.size() * bytes;
+    if (!shape_.is_channels_last) return f(image, 1, shape_.size(), buffer_);
+    const std::int64_t part = shape_.channels * shape_.pixels;
+    for (std::int64_t i = 0; i < shape_.parts * shape_.channels; ++i) {
+      const std::int64_t channel = i % shape_.channels;
+      const std::int64_t first = i / shape_.channels * part + channel;
+      f(image + first * bytes, shape_.channels, shape_.pixels, buffer_ + i * shape_.pixels);
+    }
   }
 
   void* data_;
   DType dtype_;
-  std::int64_t size_;
+  ImageShape shape_;
   C* buffer_;
 };
 
@@ -51,13 +80,22 @@ template <class C>
 struct ConvArrays {
   ConvArrays(const Conv2dArgs& a, const Workspace& workspace)
       : columns(static_cast<C*>(workspace.data)),
-        weight(a.weight, a.dtype, weight_size(a), columns + conv_tile_elements(a)),
-        x(a.x, a.dtype, x_size(a), columns + conv_tile_elements(a) + weight_size(a)),
-        y(a.y, a.dtype, y_size(a), columns + conv_tile_elements(a) + weight_size(a) + x_size(a)) {}
+        weight(a.weight, a.dtype, weight_shape(a), columns + conv_tile_elements(a)),
+        x(a.x, a.dtype, x_shape(a), columns + conv_tile_elements(a) + conv_weight_buffer(a)),
+        y(a.y,
+          a.dtype,
+          y_shape(a),
+          columns + conv_tile_elements(a) + conv_weight_buffer(a) + conv_x_buffer(a)) {}
 
-  static std::int64_t weight_size(const Conv2dArgs& a) { return a.groups * a.out * window_size(a); }
-  static std::int64_t x_size(const Conv2dArgs& a) { return a.groups * a.in * area(a.in_size); }
-  static std::int64_t y_size(const Conv2dArgs& a) { return a.groups * a.out * area(a.out_size); }
+  static ImageShape weight_shape(const Conv2dArgs& a) {
+    return {a.groups * a.out, a.in, area(a.kernel), a.weight_layout == ImageLayout::kChannelsLast};
+  }
+  static ImageShape x_shape(const Conv2dArgs& a) {
+    return {1, a.groups * a.in, area(a.in_size), a.x_layout == ImageLayout::kChannelsLast};
+  }
+  static ImageShape y_shape(const Conv2dArgs& a) {
+    return {1, a.groups * a.out, area(a.out_size), a.y_layout == ImageLayout::kChannelsLast};
+  }
 
   C* columns;
   Images<C> weight;
@@ -340,7 +378,7 @@ void convolve(const Conv2dArgs& a, const Workspace& workspace) {
   const ConvArrays<C> arrays(a, workspace);
   const bool makes_weight = a.pass == ConvPass::kWeight;
   C* weight = makes_weight ? arrays.weight.at(0) : arrays.weight.read(0);
-  if (makes_weight) std::fill_n(weight, ConvArrays<C>::weight_size(a), C{0});
+  if (makes_weight) std::fill_n(weight, ConvArrays<C>::weight_shape(a).size(), C{0});
   for (std::int64_t n = 0; n < a.batch; ++n) {
     C* x = a.pass == ConvPass::kInput ? arrays.x.at(n) : arrays.x.read(n);
     C* y = a.pass == ConvPass::kForward ? arrays.y.at(n) : arrays.y.read(n);

@@ -19,7 +19,7 @@ void draw_kept(const DropoutArgs& args,
   const auto least = static_cast<std::uint32_t>(std::ceil(args.p * 0x1p24));
   for (std::int64_t i = 0; i < count; i += kWords) {
     const auto counter = static_cast<std::uint64_t>((start + i) / kWords);
-    const auto words = philox(args.seed, args.offset + counter);
+    const auto words = philox(args.random.seed, args.random.offset + counter);
     // A block has room for all four; those past the count are not read.
     for (std::size_t j = 0; j < kWords; ++j) {
       kept[i + static_cast<std::int64_t>(j)] = static_cast<std::uint8_t>((words[j] >> 8U) >= least);
@@ -65,7 +65,9 @@ void drop_block(const DropoutArgs& args, std::int64_t start, std::int64_t count)
 
 }  // namespace
 
-void dropout(const DropoutArgs& args, const Launch&) {
+void dropout(const DropoutArgs& given, const Launch&) {
+  DropoutArgs args = given;
+  if (!args.is_backward) args.random = resolved(given.random);
   parallel_for(args.numel, kGrain / 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end; at += kBlock) {
       const std::int64_t count = std::min(kBlock, end - at);

@@ -40,7 +40,7 @@ struct Units {
   int count;
 };
 Units units(const GenerateArgs& args, std::uint64_t counter, bool is_wide) {
-  const std::array<std::uint32_t, 4> w = philox(args.seed, args.offset + counter);
+  const std::array<std::uint32_t, 4> w = philox(args.random.seed, args.random.offset + counter);
   if (is_wide) return {{wide_unit(w[0], w[1]), wide_unit(w[2], w[3]), 0, 0}, 2};
   const UnitRule rule = unit_rule(args);
   return {{unit(w[0], rule), unit(w[1], rule), unit(w[2], rule), unit(w[3], rule)}, 4};
@@ -78,7 +78,8 @@ void fill_integer(const GenerateArgs& args,
                   std::int64_t count,
                   std::int64_t* to) {
   for (std::int64_t i = 0; i < count; i += 2) {
-    const auto w = philox(args.seed, args.offset + static_cast<std::uint64_t>((start + i) / 2));
+    const auto w =
+        philox(args.random.seed, args.random.offset + static_cast<std::uint64_t>((start + i) / 2));
     for (std::int64_t j = 0; j < std::min<std::int64_t>(2, count - i); ++j) {
       const auto at = static_cast<std::size_t>(2 * j);
       const std::uint64_t bits = (static_cast<std::uint64_t>(w[at]) << 32U) | w[at + 1];
@@ -120,7 +121,9 @@ void by_block(const GenerateArgs& args, Fill&& fill) {
 
 }  // namespace
 
-void generate(const GenerateArgs& args, const Launch&) {
+void generate(const GenerateArgs& given, const Launch&) {
+  GenerateArgs args = given;
+  args.random = resolved(given.random);
   const bool is_real = is_floating(args.out.dtype);
   if (args.op == GenerateOp::kInteger || (args.op == GenerateOp::kArange && !is_real)) {
     by_block<std::int64_t>(args, [&](std::int64_t start, std::int64_t count, std::int64_t* to) {

@@ -51,6 +51,17 @@ class Elements {
   void write(std::int64_t run, std::int64_t first, std::int64_t count, const C* from) const {
     if (!is_direct()) store_run(place(run, first), dtype_, group_.step, count, from);
   }
+  // To what is there.
+  void add(std::int64_t run,
+           std::int64_t first,
+           std::int64_t count,
+           const C* from,
+           Block<C>& buffer) const {
+    (void)read(run, first, count, buffer);
+    C* const sum = to(run, first, buffer);
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += from[i];
+    write(run, first, count, sum);
+  }
 
  private:
   [[nodiscard]] bool is_direct() const { return dtype_ == kNative<C> && group_.step == 1; }
@@ -187,6 +198,7 @@ void row_gradient(const LayerNormArgs& a, std::int64_t row) {
   Block<C> gs;
   Block<C> weights;
   Block<C> out;
+  Block<C> before;
   double sum = 0;
   double dot = 0;
   for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
@@ -204,13 +216,13 @@ void row_gradient(const LayerNormArgs& a, std::int64_t row) {
     const C* from = x.read(run, first, n, xs);
     const C* g = grad.read(run, first, n, gs);
     const C* w = parameters(a.weight, a.parameter_dtype, first, n, C{1}, weights);
-    C* const place = to.to(run, first, out);
+    C* const place = a.adds_x_grad ? out.values : to.to(run, first, out);
     wide([=] {
       for (std::int64_t i = 0; i < n; ++i) {
         place[i] = rstd * (g[i] * w[i] - sum_mean - (from[i] - mean) * rstd * dot_mean);
       }
     });
-    to.write(run, first, n, place);
+    a.adds_x_grad ? to.add(run, first, n, place, before) : to.write(run, first, n, place);
   });
 }
 
@@ -240,6 +252,38 @@ void column_gradients(const LayerNormArgs& a, std::int64_t first, std::int64_t c
     put_number<C>(a.weight_grad, a.parameter_dtype, first + i, weight_sums[i]);
     put_number<C>(a.bias_grad, a.parameter_dtype, first + i, bias_sums[i]);
   }
+}
+
+template <class C>
+void add_residual_row(const LayerNormArgs& a, std::int64_t row) {
+  const Group group = row_group(a, row);
+  const Elements<C> x(a.x, a.dtype, group);
+  const Elements<C> residual(a.residual, a.residual_dtype, group);
+  const Elements<C> sum(a.sum, a.dtype, group);
+  Block<C> xs;
+  Block<C> residuals;
+  Block<C> out;
+  for_group(group, [&](std::int64_t run, std::int64_t first, std::int64_t n) {
+    const C* from = x.read(run, first, n, xs);
+    const C* other = residual.read(run, first, n, residuals);
+    C* const to = sum.to(run, first, out);
+    wide([=] {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] + other[i];
+    });
+    sum.write(run, first, n, to);
+  });
+}
+
+template <class C>
+void residual_layer_norm_as(const LayerNormArgs& a) {
+  LayerNormArgs own = a;
+  own.x = a.sum;
+  parallel_for(a.rows, group_grain(a.width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      add_residual_row<C>(a, row);
+      normalize_row<C>(own, row);
+    }
+  });
 }
 
 template <class C>
@@ -390,6 +434,11 @@ void batch_norm_as(const BatchNormArgs& a) {
 
 void layer_norm(const LayerNormArgs& args, const Launch&) {
   args.dtype == DType::kF64 ? layer_norm_as<double>(args) : layer_norm_as<float>(args);
+}
+
+void residual_layer_norm(const LayerNormArgs& args, const Launch&) {
+  args.dtype == DType::kF64 ? residual_layer_norm_as<double>(args)
+                            : residual_layer_norm_as<float>(args);
 }
 
 void batch_norm(const BatchNormArgs& args, const Launch&) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <vector>
+#include <span>
 
 #include "headroom/tensor/cpu/internal/thread_pool.h"
 #include "headroom/tensor/cpu/internal/wide.h"
@@ -45,7 +45,7 @@ void sgd_block(const MultiTensorArgs& args,
                const MultiTensorEntry& e,
                std::int64_t start,
                std::int64_t count) {
-  const auto lr = static_cast<C>(args.lr);
+  const auto lr = static_cast<C>(*args.lr);
   const auto decay = static_cast<C>(args.weight_decay);
   const auto momentum = static_cast<C>(args.momentum);
   const auto fresh = static_cast<C>(1 - args.dampening);
@@ -61,9 +61,9 @@ void sgd_block(const MultiTensorArgs& args,
     param.write_back();
     return;
   }
-  TensorBlock<C> buffer(e.first, e.dtype, start, count, e.step > 1);
+  const bool is_first = *e.step == 0;
+  TensorBlock<C> buffer(e.first, e.dtype, start, count, !is_first);
   C* const m = buffer.values();
-  const bool is_first = e.step == 1;
   wide([=, is_nesterov = args.is_nesterov] {
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < count; ++i) {
@@ -82,16 +82,16 @@ void adam_block(const MultiTensorArgs& args,
                 const MultiTensorEntry& e,
                 std::int64_t start,
                 std::int64_t count) {
-  const auto steps = static_cast<double>(e.step);
-  const auto step_size = static_cast<C>(args.lr / (1 - std::pow(args.beta1, steps)));
+  const auto steps = static_cast<double>(*e.step + 1);
+  const auto step_size = static_cast<C>(*args.lr / (1 - std::pow(args.beta1, steps)));
   const auto root = static_cast<C>(std::sqrt(1 - std::pow(args.beta2, steps)));
-  const auto keep = static_cast<C>(args.is_decoupled ? 1 - args.lr * args.weight_decay : 1);
+  const auto keep = static_cast<C>(args.is_decoupled ? 1 - *args.lr * args.weight_decay : 1);
   const auto decay = static_cast<C>(args.is_decoupled ? 0 : args.weight_decay);
   const auto fresh1 = static_cast<C>(1 - args.beta1);
   const auto beta2 = static_cast<C>(args.beta2);
   const auto fresh2 = static_cast<C>(1 - args.beta2);
   const auto eps = static_cast<C>(args.eps);
-  const bool is_first = e.step == 1;
+  const bool is_first = *e.step == 0;
   TensorBlock<C> param(e.param, e.dtype, start, count);
   TensorBlock<C> grad(e.grad, e.dtype, start, count);
   TensorBlock<C> first(e.first, e.dtype, start, count, !is_first);
@@ -122,16 +122,18 @@ void scale_block(const MultiTensorArgs& args,
                  const MultiTensorEntry& e,
                  std::int64_t start,
                  std::int64_t count) {
+  const bool unscales = args.op == MultiTensorOp::kUnscale;
+  if (!unscales && *args.factor == 1) return;
   TensorBlock<C> grad(e.grad, e.dtype, start, count);
   C* const g = grad.values();
-  const auto factor = static_cast<C>(args.factor);
+  const auto factor = static_cast<C>(unscales ? 1 / *args.factor : *args.factor);
   bool is_finite = true;
   for (std::int64_t i = 0; i < count; ++i) {
     is_finite = is_finite && std::isfinite(g[i]);
     g[i] *= factor;
   }
   grad.write_back();
-  if (!is_finite && args.found != nullptr) std::atomic_ref<float>(*args.found).store(1);
+  if (!is_finite && unscales) std::atomic_ref<double>(*args.found).store(1);
 }
 
 template <class C>
@@ -168,6 +170,8 @@ void run_piece(const MultiTensorArgs& args,
       case MultiTensorOp::kSquareSums:
         squares += squares_of_block<C>(e, at, count);
         break;
+      case MultiTensorOp::kCountStep:
+        break;
     }
   }
   if (args.op == MultiTensorOp::kSquareSums) *partial = squares;
@@ -176,16 +180,18 @@ void run_piece(const MultiTensorArgs& args,
 }  // namespace
 
 void multi_tensor(const MultiTensorArgs& args, const Launch&) {
-  std::vector<std::int64_t> ends;  // of each entry, in pieces of all
-  std::int64_t pieces = 0;
-  for (const MultiTensorEntry& entry : args.entries)
-    ends.push_back(pieces += multi_tensor_pieces(entry.numel));
-  if (args.op == MultiTensorOp::kUnscale) *args.found = 0;
-  parallel_for(pieces, 1, [&](std::int64_t begin, std::int64_t end) {
+  if (args.skip != nullptr && *args.skip != 0) return;
+  const std::span<const MultiTensorEntry> entries(args.entries,
+                                                  static_cast<std::size_t>(args.count));
+  if (args.op == MultiTensorOp::kCountStep) {
+    for (const MultiTensorEntry& entry : entries) ++*entry.step;
+    return;
+  }
+  parallel_for(args.pieces, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const auto at = std::upper_bound(ends.begin(), ends.end(), i) - ends.begin();
-      const MultiTensorEntry& entry = args.entries[static_cast<std::size_t>(at)];
-      const std::int64_t piece = i - (at == 0 ? 0 : ends[static_cast<std::size_t>(at - 1)]);
+      const auto after = std::ranges::upper_bound(entries, i, {}, &MultiTensorEntry::first_piece);
+      const MultiTensorEntry& entry = *(after - 1);
+      const std::int64_t piece = i - entry.first_piece;
       double* const partial = args.partial == nullptr ? nullptr : args.partial + i;
       entry.dtype == DType::kF64 ? run_piece<double>(args, entry, piece, partial)
                                  : run_piece<float>(args, entry, piece, partial);

@@ -10,6 +10,7 @@
 
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 
 namespace headroom::tensor::cpu {
 namespace {
@@ -90,10 +91,39 @@ struct ThreadPool::State {
   }
 };
 
+namespace {
+
+constinit std::atomic<ThreadPool*> shared_pool{nullptr};
+
+// While the pool is made.
+ForkSafeMutex& pool_mutex() {
+  static auto& instance = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
+  return instance;
+}
+
+// Before there are threads: a child that is forked while one of them makes the mutex would wait for
+// it for ever.
+[[maybe_unused]] const bool kIsReadyForForks = [] {
+  (void)pool_mutex();
+  add_fork_handlers({.in_child = []() noexcept { keep_for_ever(shared_pool.exchange(nullptr)); }});
+  return true;
+}();
+
+// The child of a fork makes its own: the parent's threads are not there.
+ThreadPool& make_shared_pool() {
+  const std::lock_guard lock(pool_mutex());
+  if (ThreadPool* const made = shared_pool.load(std::memory_order_acquire)) return *made;
+  auto* const made = new ThreadPool(threads_from_environment());
+  shared_pool.store(made, std::memory_order_release);
+  return *made;
+}
+
+}  // namespace
+
 // Never destroyed: a stream may still run a kernel while the program ends.
 ThreadPool& ThreadPool::shared() {
-  static auto* const instance = new ThreadPool(threads_from_environment());
-  return *instance;
+  ThreadPool* const made = shared_pool.load(std::memory_order_acquire);
+  return made != nullptr ? *made : make_shared_pool();
 }
 
 // With as many as the system gives: fewer compute the same, and slower.

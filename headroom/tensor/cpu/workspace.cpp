@@ -11,6 +11,10 @@ namespace {
 
 bool is_16_bits(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
+bool is_buffered(const Conv2dArgs& a, ImageLayout layout) {
+  return is_16_bits(a.dtype) || layout == ImageLayout::kChannelsLast;
+}
+
 std::uint64_t bytes_of(std::initializer_list<std::int64_t> parts, DType dtype) {
   std::optional<std::int64_t> elements = 0;
   for (const std::int64_t part : parts) {
@@ -47,13 +51,21 @@ std::int64_t conv_tile_elements(const Conv2dArgs& a) noexcept {
   return window_size(a) * conv_tile_rows(a) * a.out_size[1];
 }
 
+std::int64_t conv_weight_buffer(const Conv2dArgs& a) noexcept {
+  return is_buffered(a, a.weight_layout) ? a.groups * a.out * window_size(a) : 0;
+}
+
+std::int64_t conv_x_buffer(const Conv2dArgs& a) noexcept {
+  return is_buffered(a, a.x_layout) ? a.groups * a.in * a.in_size[0] * a.in_size[1] : 0;
+}
+
+std::int64_t conv_y_buffer(const Conv2dArgs& a) noexcept {
+  return is_buffered(a, a.y_layout) ? a.groups * a.out * a.out_size[0] * a.out_size[1] : 0;
+}
+
 std::uint64_t conv2d_workspace(const Conv2dArgs& a, const device::Properties&) {
-  if (!is_16_bits(a.dtype)) return bytes_of({conv_tile_elements(a)}, a.dtype);
-  return bytes_of({conv_tile_elements(a),
-                   a.groups * a.out * window_size(a),
-                   a.groups * a.in * a.in_size[0] * a.in_size[1],
-                   a.groups * a.out * a.out_size[0] * a.out_size[1]},
-                  DType::kF32);
+  return bytes_of(
+      {conv_tile_elements(a), conv_weight_buffer(a), conv_x_buffer(a), conv_y_buffer(a)}, a.dtype);
 }
 
 std::int64_t attention_pieces(const AttentionArgs& a) noexcept {

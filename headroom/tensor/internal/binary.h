@@ -11,16 +11,16 @@ namespace headroom::tensor {
 // some: it does not widen it within a kind, as in PyTorch.
 [[nodiscard]] DType result_type(const Tensor& a, const Tensor& b);
 
-struct Joined {
+struct ResultSpec {
   Shape shape{};
   DType dtype = DType::kF32;
 };
 // Checks devices and shapes.
-[[nodiscard]] Joined join(std::string_view op, const Tensor& a, const Tensor& b);
+[[nodiscard]] ResultSpec join(std::string_view op, const Tensor& a, const Tensor& b);
 
 // Where a gradient goes back to: the shape and type of the operand.
-struct Origin {
-  explicit Origin(const Tensor& of) : shape(of.shape()), dtype(of.dtype()) {}
+struct GradientTarget {
+  explicit GradientTarget(const Tensor& of) : shape(of.shape()), dtype(of.dtype()) {}
   [[nodiscard]] Tensor take(const Tensor& grad) const {
     return gradient_as(sum_to(grad, shape), dtype);
   }

@@ -45,6 +45,17 @@ void run_later(const char* op, const Kernel<Args>& kernel, const Args& args, con
 
 }  // namespace internal
 
+// Whether the backend that the device has, or stands for, does all that the arguments ask in one
+// launch.
+template <class Args>
+[[nodiscard]] bool accepts(const memory::Allocator& allocator,
+                           Kernel<Args> Kernels::*family,
+                           const Args& args) {
+  const device::Device& device = allocator.device();
+  const Kernel<Args>& kernel = backend_of(device).kernels.*family;
+  return kernel.accepts == nullptr || kernel.accepts(args, device.properties());
+}
+
 // Runs a kernel of a family on the current stream of the allocator's device; on meta, allocates its
 // workspace and skips it.
 template <class Args>

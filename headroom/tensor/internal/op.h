@@ -2,9 +2,11 @@
 // kernels.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headroom/base/error.h"
 #include "headroom/tensor/internal/launch.h"
@@ -56,6 +58,10 @@ inline void refuse_complex(std::string_view op, DType dtype) {
 // real part.
 [[nodiscard]] Tensor gradient_as(const Tensor& grad, DType own);
 
+// Copies bytes of the host to a contiguous tensor, in the order of the current stream, and keeps
+// them until it has passed. Nothing on meta.
+void upload(const Tensor& to, std::vector<std::byte> bytes);
+
 [[nodiscard]] inline void* pointer(const Tensor& tensor) {
   return reinterpret_cast<void*>(tensor.address());
 }
@@ -69,13 +75,13 @@ void launch(const char* op, const Tensor& like, Kernel<Args> Kernels::*family, c
 // --- Element-wise kernels -----------------------------------------------------------------------
 
 // An operand: a tensor, bits over the whole output, or a number.
-struct In {
+struct ElementOperand {
   // NOLINTBEGIN(google-explicit-constructor): operands are listed
-  In(const Tensor& operand) : tensor(&operand) {}
-  In(Scalar value) : scalar(value) {}
+  ElementOperand(const Tensor& operand) : tensor(&operand) {}
+  ElementOperand(Scalar value) : scalar(value) {}
   // NOLINTEND(google-explicit-constructor)
-  [[nodiscard]] static In bits(const Tensor& packed) {
-    In out(packed);
+  [[nodiscard]] static ElementOperand bits(const Tensor& packed) {
+    ElementOperand out(packed);
     out.is_bits = true;
     return out;
   }
@@ -89,17 +95,19 @@ struct In {
 void run_element(ElementOp op,
                  DType compute,
                  const Tensor& out,
-                 std::initializer_list<In> operands);
+                 std::initializer_list<ElementOperand> operands);
 // The same with the results, taken as true or false, packed into bits.
 void run_element_to_bits(ElementOp op,
                          DType compute,
                          const Tensor& bits,
                          const Shape& shape,
-                         std::initializer_list<In> operands);
+                         std::initializer_list<ElementOperand> operands);
 
 // Refuses a write to `out` that would change what is still to be read: two elements of out in one
 // place, or an operand that lies across it. The very same view is fine.
-void check_overlap(std::string_view op, const Tensor& out, std::initializer_list<In> operands);
+void check_overlap(std::string_view op,
+                   const Tensor& out,
+                   std::initializer_list<ElementOperand> operands);
 
 // The gradient of something broadcast from `shape`: summed back to it. Itself where nothing was.
 [[nodiscard]] Tensor sum_to(const Tensor& grad, const Shape& shape);

@@ -40,21 +40,22 @@ Tensor clamped_inside(const char* name, const Tensor& x, double low, double high
     bits = new_bits(name, x, x.numel());
     run_element_to_bits(kInside, x.dtype(), bits, x.shape(), {x, Scalar(low), Scalar(high)});
   }
-  return record(name, {&x}, y, {save_output(bits, bits.defined())}, [name](BackwardArgs& b) {
-    const Tensor& grad = b.grad();
-    refuse_second_derivative(name, {&grad});
-    const Tensor kept = b.saved(0);
-    const Tensor out = new_output(name, grad, grad.shape(), grad.dtype());
-    run_element(kWhere, out.dtype(), out, {In::bits(kept), grad, Scalar(0)});
-    b.set_grad(0, out);
-  });
+  return record(
+      {name, kEachOutput}, {&x}, y, {save_output(bits, bits.defined())}, [name](BackwardArgs& b) {
+        const Tensor& grad = b.grad();
+        refuse_second_derivative(name, {&grad});
+        const Tensor kept = b.saved(0);
+        const Tensor out = new_output(name, grad, grad.shape(), grad.dtype());
+        run_element(kWhere, out.dtype(), out, {ElementOperand::bits(kept), grad, Scalar(0)});
+        b.set_grad(0, out);
+      });
 }
 
 }  // namespace
 
 Tensor leaky_relu(const Tensor& x, double slope) {
   const Tensor y = run_activation("leaky_relu", kLeakyRelu, x, slope);
-  return record("leaky_relu",
+  return record({"leaky_relu", kEachOutput},
                 {&x},
                 y,
                 {slope >= 0 ? save_output(y) : save_input(x)},
@@ -66,7 +67,11 @@ Tensor elu(const Tensor& x, double alpha) {
     throw InvalidArgument("elu: alpha must be at least 0, not " + to_string(Scalar(alpha)));
   }
   const Tensor y = run_activation("elu", kElu, x, alpha);
-  return record("elu", {&x}, y, {save_output(y)}, activation_gradient("elu", kEluBackward, alpha));
+  return record({"elu", kEachOutput},
+                {&x},
+                y,
+                {save_output(y)},
+                activation_gradient("elu", kEluBackward, alpha));
 }
 
 Tensor hardtanh(const Tensor& x, double low, double high) {

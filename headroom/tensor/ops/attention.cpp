@@ -165,6 +165,12 @@ void attention_backward(AttentionArgs args, BackwardArgs& b) {
   }
 }
 
+// Scores, and values by them: a multiplication and an addition each.
+double attention_work(const AttentionArgs& args) {
+  return 2 * static_cast<double>(args.heads * args.queries) *
+         static_cast<double>(args.keys * (args.width + args.value_width));
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q,
@@ -197,7 +203,7 @@ Tensor scaled_dot_product_attention(const Tensor& q,
     if (lse.defined()) forward.log_sum_exp = pointer(lse);
     launch(kAttention, y, &Kernels::attention, forward);
   }
-  return record(kAttention,
+  return record({kAttention, counted(attention_work(args))},
                 {&q, &k, &v},
                 y,
                 {save_input(q),

@@ -15,7 +15,7 @@ void check_order(const char* name, ElementOp op, DType dtype) {
 }
 
 Tensor compare(const char* name, ElementOp op, const Tensor& a, const Tensor& b) {
-  const Joined to = join(name, a, b);
+  const ResultSpec to = join(name, a, b);
   check_order(name, op, to.dtype);
   Tensor out = new_output(name, a, to.shape, DType::kBool);
   run_element(op, to.dtype, out, {a, b});

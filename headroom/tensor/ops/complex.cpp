@@ -50,27 +50,31 @@ Tensor times_i(const Tensor& x) {
 }  // namespace
 
 Tensor complex(const Tensor& re, const Tensor& im) {
-  const Joined to = join("complex", re, im);
+  const ResultSpec to = join("complex", re, im);
   check_part(re);
   check_part(im);
   const Tensor y = new_output("complex", re, to.shape, DType::kC64);
   run_element(kComplex, DType::kC64, y, {re, im});
-  return record("complex", {&re, &im}, y, {}, [a = Origin(re), b = Origin(im)](BackwardArgs& args) {
-    if (args.needs(0)) args.set_grad(0, a.take(real(args.grad())));
-    if (args.needs(1)) args.set_grad(1, b.take(imag(args.grad())));
-  });
+  return record({"complex", kNoWork},
+                {&re, &im},
+                y,
+                {},
+                [a = GradientTarget(re), b = GradientTarget(im)](BackwardArgs& args) {
+                  if (args.needs(0)) args.set_grad(0, a.take(real(args.grad())));
+                  if (args.needs(1)) args.set_grad(1, b.take(imag(args.grad())));
+                });
 }
 
 Tensor real(const Tensor& x) {
   if (!is_complex(x.dtype())) return x;
-  return record("real", {&x}, part("real", kReal, x), {}, [](BackwardArgs& b) {
+  return record({"real", kNoWork}, {&x}, part("real", kReal, x), {}, [](BackwardArgs& b) {
     b.set_grad(0, b.grad().to(DType::kC64));
   });
 }
 
 Tensor imag(const Tensor& x) {
   if (!is_complex(x.dtype())) refuse_dtype("imag", x.dtype());
-  return record("imag", {&x}, part("imag", kImag, x), {}, [](BackwardArgs& b) {
+  return record({"imag", kNoWork}, {&x}, part("imag", kImag, x), {}, [](BackwardArgs& b) {
     b.set_grad(0, times_i(b.grad()));
   });
 }
@@ -79,7 +83,8 @@ Tensor conj(const Tensor& x) {
   if (!is_complex(x.dtype())) return x;
   const Tensor y = new_output("conj", x, x.shape(), x.dtype());
   run_element(kConj, x.dtype(), y, {x});
-  return record("conj", {&x}, y, {}, [](BackwardArgs& b) { b.set_grad(0, conj(b.grad())); });
+  return record(
+      {"conj", kNoWork}, {&x}, y, {}, [](BackwardArgs& b) { b.set_grad(0, conj(b.grad())); });
 }
 
 Tensor adjoint(const Tensor& x) { return conj(x.transpose(-2, -1)); }

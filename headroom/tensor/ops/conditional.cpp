@@ -22,7 +22,7 @@ Tensor pack(const char* name,
             DType compute,
             const Tensor& like,
             const Shape& shape,
-            std::initializer_list<In> in) {
+            std::initializer_list<ElementOperand> in) {
   Tensor bits = new_bits(name, like, checked_numel(name, shape));
   run_element_to_bits(op, compute, bits, shape, in);
   return bits;
@@ -32,17 +32,19 @@ Tensor pack(const char* name,
 Tensor masked(const char* name, const Tensor& grad, const Tensor& bits, bool where_set) {
   refuse_second_derivative(name, {&grad});
   Tensor out = new_output(name, grad, grad.shape(), grad.dtype());
-  const In zero(Scalar(0));
+  const ElementOperand zero(Scalar(0));
   run_element(kWhere,
               grad.dtype(),
               out,
-              {In::bits(bits), where_set ? In(grad) : zero, where_set ? zero : In(grad)});
+              {ElementOperand::bits(bits),
+               where_set ? ElementOperand(grad) : zero,
+               where_set ? zero : ElementOperand(grad)});
   return out;
 }
 
 // A place for the gradient of what may be a number.
 struct Side {
-  explicit Side(const In& in)
+  explicit Side(const ElementOperand& in)
       : is_tensor(in.tensor != nullptr),
         shape(is_tensor ? in.tensor->shape() : Shape()),
         dtype(is_tensor ? in.tensor->dtype() : DType::kF32) {}
@@ -56,7 +58,7 @@ struct Side {
 };
 
 // Saved: the bits of what was chosen.
-auto choice_backward(const char* name, const In& a, const In& b) {
+auto choice_backward(const char* name, const ElementOperand& a, const ElementOperand& b) {
   return [name, a = Side(a), b = Side(b)](BackwardArgs& args) {
     const Tensor bits = args.saved(0);
     if (args.needs(0)) args.set_grad(0, a.take(masked(name, args.grad(), bits, true)));
@@ -64,7 +66,10 @@ auto choice_backward(const char* name, const In& a, const In& b) {
   };
 }
 
-Tensor select(const Tensor& condition, const In& a, const In& b, Joined to) {
+Tensor select(const Tensor& condition,
+              const ElementOperand& a,
+              const ElementOperand& b,
+              ResultSpec to) {
   check_condition("where", condition);
   to.shape = broadcast_shapes("where", condition.shape(), to.shape);
   const Tensor y = new_output("where", condition, to.shape, to.dtype);
@@ -76,28 +81,31 @@ Tensor select(const Tensor& condition, const In& a, const In& b, Joined to) {
   if (any_needs_grad({&left, &right})) {
     bits = pack("where", kCopy, DType::kBool, condition, to.shape, {condition});
   }
-  return record("where",
+  return record({"where", kEachOutput},
                 {&left, &right},
                 y,
                 {save_output(bits, bits.defined())},
                 choice_backward("where", a, b));
 }
 
-Joined join_number(const char* name, const Tensor& condition, const Tensor& x, Scalar number) {
+ResultSpec join_number(const char* name, const Tensor& condition, const Tensor& x, Scalar number) {
   check_same_device(name, condition, x);
   return {.shape = x.shape(), .dtype = promote_types(x.dtype(), number)};
 }
 
 Tensor extreme(
     const char* name, ElementOp op, ElementOp chooses_a, const Tensor& a, const Tensor& b) {
-  const Joined to = join(name, a, b);
+  const ResultSpec to = join(name, a, b);
   refuse_complex(name, to.dtype);
   const Tensor y = new_output(name, a, to.shape, to.dtype);
   run_element(op, to.dtype, y, {a, b});
   Tensor bits;
   if (any_needs_grad({&a, &b})) bits = pack(name, chooses_a, to.dtype, a, to.shape, {a, b});
-  return record(
-      name, {&a, &b}, y, {save_output(bits, bits.defined())}, choice_backward(name, a, b));
+  return record({name, kEachOutput},
+                {&a, &b},
+                y,
+                {save_output(bits, bits.defined())},
+                choice_backward(name, a, b));
 }
 
 struct Bounds {
@@ -151,7 +159,7 @@ Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   check_condition("masked_fill", mask);
   // The value takes the type of the tensor, not the other way round.
-  const Joined to{.shape = x.shape(), .dtype = x.dtype()};
+  const ResultSpec to{.shape = x.shape(), .dtype = x.dtype()};
   check_same_device("masked_fill", x, mask);
   return select(mask, value, x, to);
 }
@@ -165,7 +173,8 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> h
   const Tensor y = new_output("clamp", x, x.shape(), dtype);
   run_element(kClamp, dtype, y, {x, bounds.low, bounds.high});
   const Tensor bits = clamp_bits(x, dtype, bounds);
-  return record("clamp", {&x}, y, {save_output(bits, bits.defined())}, clamp_backward());
+  return record(
+      {"clamp", kEachOutput}, {&x}, y, {save_output(bits, bits.defined())}, clamp_backward());
 }
 
 const Tensor& Tensor::clamp_(std::optional<Scalar> low, std::optional<Scalar> high) const {
@@ -176,7 +185,11 @@ const Tensor& Tensor::clamp_(std::optional<Scalar> low, std::optional<Scalar> hi
   const Tensor bits = clamp_bits(*this, dtype(), bounds);
   run_element(kClamp, dtype(), *this, {*this, bounds.low, bounds.high});
   storage().bump_version();
-  record_in_place("clamp_", {this}, *this, {save_output(bits, bits.defined())}, clamp_backward());
+  record_in_place({"clamp_", kEachOutput},
+                  {this},
+                  *this,
+                  {save_output(bits, bits.defined())},
+                  clamp_backward());
   return *this;
 }
 
@@ -192,9 +205,11 @@ const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
   run_element(kWhere, dtype(), *this, {mask, value, *this});
   storage().bump_version();
   record_in_place(
-      "masked_fill_", {this}, *this, {save_output(bits, bits.defined())}, [](BackwardArgs& b) {
-        b.set_grad(0, masked("masked_fill_", b.grad(), b.saved(0), false));
-      });
+      {"masked_fill_", kEachOutput},
+      {this},
+      *this,
+      {save_output(bits, bits.defined())},
+      [](BackwardArgs& b) { b.set_grad(0, masked("masked_fill_", b.grad(), b.saved(0), false)); });
   return *this;
 }
 

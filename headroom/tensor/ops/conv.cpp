@@ -164,7 +164,7 @@ Tensor conv2d(const Tensor& x,
   check_conv_shapes(x, weight, bias, options);
   const Conv2dArgs args = conv_args(x.shape(), weight.shape(), x.dtype(), options);
   const Tensor y = conv_forward(args, x, weight, bias);
-  return record("conv2d",
+  return record({"conv2d", counted(2 * static_cast<double>(y.numel() * window_size(args)))},
                 {&x, &weight, &bias},
                 y,
                 {save_input(x, needs_grad(weight)), save_input(weight, needs_grad(x))},

@@ -80,7 +80,7 @@ Tensor cast(const Tensor& x, DType dtype) {
   refuse_to_drop("to", x.dtype(), dtype);
   const Tensor y = new_output("to", x, x.shape(), dtype);
   run_element(ElementOp::kCopy, promote_types(dtype, x.dtype()), y, {x});
-  return record("to", {&x}, y, {}, [own = x.dtype()](BackwardArgs& b) {
+  return record({"to", kNoWork}, {&x}, y, {}, [own = x.dtype()](BackwardArgs& b) {
     b.set_grad(0, gradient_as(b.grad(), own));
   });
 }
@@ -92,7 +92,8 @@ Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 Tensor Tensor::clone() const {
   const Tensor y = new_output("clone", *this, shape(), dtype());
   run_element(ElementOp::kCopy, dtype(), y, {*this});
-  return record("clone", {this}, y, {}, [](BackwardArgs& b) { b.set_grad(0, b.grad()); });
+  return record(
+      {"clone", kNoWork}, {this}, y, {}, [](BackwardArgs& b) { b.set_grad(0, b.grad()); });
 }
 
 Tensor Tensor::detach() const {
@@ -117,7 +118,7 @@ Tensor Tensor::to(const Place& place, bool non_blocking) const {
     const GradModeScope no_grad(false);
     copy_values(y, *this, non_blocking);
   }
-  return record("to", {this}, y, {}, [back = &storage().allocator()](BackwardArgs& b) {
+  return record({"to", kNoWork}, {this}, y, {}, [back = &storage().allocator()](BackwardArgs& b) {
     b.set_grad(0, b.grad().to(*back));
   });
 }
@@ -135,7 +136,7 @@ const Tensor& Tensor::copy_(const Tensor& from, bool non_blocking) const {
     copy_values(*this, from, non_blocking);
   }
   storage().bump_version();
-  record_in_place("copy_",
+  record_in_place({"copy_", kNoWork},
                   {this, &from},
                   *this,
                   {},
@@ -153,8 +154,9 @@ const Tensor& Tensor::fill_(Scalar value) const {
   check_overlap("fill_", *this, {});
   run_element(ElementOp::kCopy, dtype(), *this, {value});
   storage().bump_version();
-  record_in_place(
-      "fill_", {this}, *this, {}, [](BackwardArgs& b) { b.set_grad(0, zeros_like(b.grad())); });
+  record_in_place({"fill_", kNoWork}, {this}, *this, {}, [](BackwardArgs& b) {
+    b.set_grad(0, zeros_like(b.grad()));
+  });
   return *this;
 }
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "headroom/tensor/generator.h"
+#include "headroom/tensor/device_random.h"
 #include "headroom/tensor/internal/must.h"
 #include "headroom/tensor/internal/op.h"
 #include "headroom/tensor/internal/representable.h"
@@ -41,8 +41,7 @@ void draw(const char* op, GenerateArgs args, const Tensor& out) {
   const std::uint64_t each = makes_two ? 2 : 4;
   const Generator::State state = default_generator(out.device()).take((numel + each - 1) / each);
   if (numel == 0) return;
-  args.seed = state.seed;
-  args.offset = state.offset;
+  args.random = DeviceRandomScope::source_of(state, out.device());
   launch(op, out, &Kernels::generate, args);
 }
 
@@ -98,8 +97,9 @@ const Tensor& draw_into(
   check_overlap(name, self, {});
   draw_real(name, op, self, low, high);
   self.storage().bump_version();
-  record_in_place(
-      name, {&self}, self, {}, [](BackwardArgs& b) { b.set_grad(0, zeros_like(b.grad())); });
+  record_in_place({name, kEachOutput}, {&self}, self, {}, [](BackwardArgs& b) {
+    b.set_grad(0, zeros_like(b.grad()));
+  });
   return self;
 }
 

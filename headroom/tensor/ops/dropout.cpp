@@ -1,6 +1,6 @@
 #include "headroom/tensor/ops/dropout.h"
 
-#include "headroom/tensor/generator.h"
+#include "headroom/tensor/device_random.h"
 #include "headroom/tensor/internal/op.h"
 
 namespace headroom {
@@ -44,12 +44,14 @@ Tensor dropout(const Tensor& x, double p, bool training) {
                          .numel = x.numel(),
                          .p = p,
                          .scale = p == 1 ? 0 : 1 / (1 - p),
-                         .seed = state.seed,
-                         .offset = state.offset};
+                         .random = DeviceRandomScope::source_of(state, x.device())};
   run_dropout(args, x, y, bits);
-  return record("dropout", {&x}, y, {save_output(bits, bits.defined())}, [args](BackwardArgs& b) {
-    b.set_grad(0, dropout_backward(args, b.grad(), b.saved(0)));
-  });
+  return record(
+      {"dropout", kEachOutput},
+      {&x},
+      y,
+      {save_output(bits, bits.defined())},
+      [args](BackwardArgs& b) { b.set_grad(0, dropout_backward(args, b.grad(), b.saved(0))); });
 }
 
 }  // namespace headroom

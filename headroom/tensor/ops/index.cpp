@@ -20,7 +20,8 @@ void check_indices(const char* op,
   const Backend backend = backend_of(device);
   if (backend.is_planned || backend.kernels.check_index == nullptr || index.numel() == 0) return;
   const Launch where{.device = device, .stream = current_stream_id(device)};
-  must(device.synchronize_stream(where.stream));
+  const bool runs_inline = backend.kernels.is_host && where.stream == device::StreamId::kDefault;
+  if (!runs_inline) must(device.synchronize_stream(where.stream));
   IndexCheckArgs args{.index = static_cast<const std::int64_t*>(pointer(index)),
                       .shape = index.shape(),
                       .strides = index.strides(),
@@ -97,9 +98,16 @@ void run_scatter(const char* name,
   launch(name, to, &Kernels::scatter, args);
 }
 
-// Gradients of what was gathered, added up where they came from.
-Tensor gather_backward(const Tensor& grad, const Tensor& index, int dim, const Shape& shape) {
+// Gradients of what was gathered, added up where they came from: in what there is of input 0's
+// gradient, or in a tensor of its own.
+Tensor gather_backward(
+    BackwardArgs& b, const Tensor& grad, const Tensor& index, int dim, const Shape& shape) {
   refuse_second_derivative("gather", {&grad});
+  if (const Tensor sum = b.sum_so_far(0); sum.defined()) {
+    run_scatter("gather", sum, grad, dim, index, true);
+    sum.storage().bump_version();
+    return sum;
+  }
   Tensor out = new_output("gather", grad, shape, grad.dtype());
   run_element(ElementOp::kCopy, out.dtype(), out, {Scalar(0)});
   run_scatter("gather", out, grad, dim, index, true);
@@ -149,7 +157,11 @@ Tensor scatter_named(const char* name,
   const Tensor y = new_output(name, x, x.shape(), x.dtype());
   run_element(ElementOp::kCopy, x.dtype(), y, {x});
   run_scatter(name, y, source, dim, index, is_add);
-  return record(name, {&x, &source}, y, {save_input(index)}, scatter_backward(dim, source, is_add));
+  return record({name, kEachOutput},
+                {&x, &source},
+                y,
+                {save_input(index)},
+                scatter_backward(dim, source, is_add));
 }
 
 const Tensor& scatter_in_place(const char* name,
@@ -164,8 +176,11 @@ const Tensor& scatter_in_place(const char* name,
   check_overlap(name, self, {source, index});
   run_scatter(name, self, source, dim, index, is_add);
   self.storage().bump_version();
-  record_in_place(
-      name, {&self, &source}, self, {save_input(index)}, scatter_backward(dim, source, is_add));
+  record_in_place({name, kEachOutput},
+                  {&self, &source},
+                  self,
+                  {save_input(index)},
+                  scatter_backward(dim, source, is_add));
   return self;
 }
 
@@ -183,9 +198,10 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   dim = check("gather", x, dim, index);
   const Tensor y = new_output("gather", x, index.shape(), x.dtype());
   run_gather("gather", y, x, dim, index);
-  return record("gather", {&x}, y, {save_input(index)}, [dim, shape = x.shape()](BackwardArgs& b) {
-    b.set_grad(0, gather_backward(b.grad(), b.saved(0), dim, shape));
-  });
+  return record(
+      {"gather", kNoWork}, {&x}, y, {save_input(index)}, [dim, shape = x.shape()](BackwardArgs& b) {
+        b.set_grad(0, gather_backward(b, b.grad(), b.saved(0), dim, shape));
+      });
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
@@ -199,10 +215,14 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   const Tensor every = spread(index, dim, x.shape());
   const Tensor y = new_output("index_select", x, every.shape(), x.dtype());
   run_gather("index_select", y, x, dim, every);
-  return record(
-      "index_select", {&x}, y, {save_input(index)}, [dim, shape = x.shape()](BackwardArgs& b) {
-        b.set_grad(0, gather_backward(b.grad(), spread(b.saved(0), dim, shape), dim, shape));
-      });
+  return record({"index_select", kNoWork},
+                {&x},
+                y,
+                {save_input(index)},
+                [dim, shape = x.shape()](BackwardArgs& b) {
+                  b.set_grad(
+                      0, gather_backward(b, b.grad(), spread(b.saved(0), dim, shape), dim, shape));
+                });
 }
 
 Tensor embedding(const Tensor& table, const Tensor& index) {
@@ -225,14 +245,14 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   };
   run_gather(
       "embedding", flat(y, table.shape()[1]), table, 0, spread(rows(index), 0, table.shape()));
-  return record("embedding",
+  return record({"embedding", kNoWork},
                 {&table},
                 y,
                 {save_input(index)},
                 [rows, flat, own = table.shape()](BackwardArgs& b) {
                   const Tensor dense = b.grad().contiguous();
                   const Tensor every = spread(rows(b.saved(0)), 0, own);
-                  b.set_grad(0, gather_backward(flat(dense, own[1]), every, 0, own));
+                  b.set_grad(0, gather_backward(b, flat(dense, own[1]), every, 0, own));
                 });
 }
 

@@ -64,6 +64,7 @@ void record_cat(const std::vector<Tensor>& tensors,
   }
   if (!wanted) return;
   tape().record({.name = "cat",
+                 .work = kNoWork,
                  .inputs = inputs,
                  .output = &y,
                  .backward = [dim, pieces = std::move(pieces)](BackwardArgs& b) {

@@ -53,6 +53,14 @@ Tensor room_for_factor(const Tensor& a, bool is_saved) {
                   : new_workspace("solve_positive", a, a.shape(), a.dtype());
 }
 
+// The factor of each matrix, and two triangles for each column.
+double solve_work(const Tensor& x, std::int64_t n) {
+  const auto size = static_cast<double>(n);
+  const double systems =
+      static_cast<double>(x.numel()) / std::max(size * static_cast<double>(x.size(-1)), 1.0);
+  return systems * size * size * size / 3 + 2 * static_cast<double>(x.numel()) * size;
+}
+
 }  // namespace
 
 // Saved: the factor, and x where a wants a gradient.
@@ -62,7 +70,7 @@ Tensor solve_positive(const Tensor& a, const Tensor& b) {
   const Tensor factor = room_for_factor(a, is_saved);
   run_element(ElementOp::kCopy, a.dtype(), factor, {a});
   const Tensor x = solved(factor, b, false);
-  return record("solve_positive",
+  return record({"solve_positive", counted(solve_work(x, a.size(-1)))},
                 {&a, &b},
                 x,
                 {save_output(factor, is_saved), save_output(x, needs_grad(a))},

@@ -92,7 +92,7 @@ Tensor loss(const LossRule& rule, const Tensor& x, const Tensor& target, Reducti
   const Tensor y = element_losses(rule, x, target, reduction);
   // The gradient of logits is read off both; that of their targets off x alone.
   const bool keeps_target = rule.is_difference || needs_grad(x);
-  return record(rule.name,
+  return record({rule.name, kEachOutput},
                 {&x, &target},
                 y,
                 {save_input(x), save_input(target, keeps_target)},

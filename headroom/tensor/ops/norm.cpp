@@ -2,6 +2,7 @@
 
 #include "headroom/tensor/autocast.h"
 #include "headroom/tensor/internal/op.h"
+#include "headroom/tensor/ops/binary.h"
 
 namespace headroom {
 namespace {
@@ -98,13 +99,17 @@ LayerNormArgs layer_args(const Tensor& x, const Shape& normalized, DType paramet
   return args;
 }
 
-void run_layer_norm(LayerNormArgs args, const Tensor& x, const Tensor& weight, const Tensor& like) {
+void run_layer_norm(LayerNormArgs args,
+                    const Tensor& x,
+                    const Tensor& weight,
+                    const Tensor& like,
+                    Kernel<LayerNormArgs> Kernels::*kernel = &Kernels::layer_norm) {
   if (args.width == 0) return;
   const Tensor dense = dense_or_none(x);
   const Tensor w = dense_or_none(weight);
   args.x = pointer_or_null(dense);
   args.weight = pointer_or_null(w);
-  launch("layer_norm", like, &Kernels::layer_norm, args);
+  launch("layer_norm", like, kernel, args);
 }
 
 // Saved: x, weight, and of each row the mean and 1 / deviation.
@@ -115,10 +120,16 @@ void layer_norm_backward(LayerNormArgs args, const Shape& normalized, BackwardAr
   const Tensor grad = b.grad().contiguous();
   const Tensor mean = b.saved(2);
   const Tensor rstd = b.saved(3);
-  const Tensor dx = gradient_for("layer_norm", b, 0, grad.shape(), args.dtype);
+  args.is_backward = true;
+  args.adds_x_grad = true;
+  Tensor dx;
+  if (b.needs(0) && accepts(grad.storage().allocator(), &Kernels::layer_norm, args)) {
+    dx = b.sum_so_far(0);
+  }
+  args.adds_x_grad = dx.defined();
+  if (!dx.defined()) dx = gradient_for("layer_norm", b, 0, grad.shape(), args.dtype);
   const Tensor dw = gradient_for("layer_norm", b, 1, normalized, args.parameter_dtype);
   const Tensor db = gradient_for("layer_norm", b, 2, normalized, args.parameter_dtype);
-  args.is_backward = true;
   args.grad = pointer(grad);
   args.mean = pointer(mean);
   args.rstd = pointer(rstd);
@@ -126,6 +137,7 @@ void layer_norm_backward(LayerNormArgs args, const Shape& normalized, BackwardAr
   args.weight_grad = pointer_or_null(dw);
   args.bias_grad = pointer_or_null(db);
   run_layer_norm(args, x, weight, grad);
+  if (args.adds_x_grad) dx.storage().bump_version();
   set_gradients(b, {&dx, &dw, &db});
 }
 
@@ -220,6 +232,65 @@ void batch_norm_backward(BatchNormArgs args, BackwardArgs& b) {
 
 }  // namespace
 
+namespace {
+
+// What layer_norm makes of x, or with a residual, of x + residual.
+struct NormForward {
+  Tensor y{};
+  Tensor mean{};  // undefined where nobody wants a gradient
+  Tensor rstd{};
+};
+
+NormForward norm_forward(LayerNormArgs args,
+                         const Tensor& x,
+                         const Tensor& weight,
+                         const Tensor& bias,
+                         bool wants_grad,
+                         Kernel<LayerNormArgs> Kernels::*kernel = &Kernels::layer_norm) {
+  NormForward out{.y = new_output("layer_norm", x, x.shape(), x.dtype())};
+  if (wants_grad) {
+    const DType wide = statistics_type(x.dtype());
+    out.mean = new_output("layer_norm", x, {args.rows}, wide);
+    out.rstd = new_output("layer_norm", x, {args.rows}, wide);
+  }
+  const Tensor row = dense_or_none(bias);
+  args.bias = pointer_or_null(row);
+  args.mean = pointer_or_null(out.mean);
+  args.rstd = pointer_or_null(out.rstd);
+  args.y = pointer(out.y);
+  run_layer_norm(args, x, weight, out.y, kernel);
+  return out;
+}
+
+// x is what was normalised.
+Tensor record_layer_norm(const LayerNormArgs& args,
+                         const Shape& normalized,
+                         const NormForward& made,
+                         const Tensor& x,
+                         const Tensor& weight,
+                         const Tensor& bias) {
+  return record({"layer_norm", kEachOutput},
+                {&x, &weight, &bias},
+                made.y,
+                {save_input(x),
+                 save_input(weight, weight.defined() && needs_grad(x)),
+                 save_output(made.mean, made.mean.defined()),
+                 save_output(made.rstd, made.rstd.defined())},
+                [args, normalized](BackwardArgs& b) { layer_norm_backward(args, normalized, b); });
+}
+
+// In one launch: what the kernel takes, and a backend that has it.
+bool is_fusible(const Tensor& x, const Tensor& residual) {
+  const bool fits = x.shape() == residual.shape() && x.is_contiguous() &&
+                    residual.is_contiguous() && is_floating(residual.dtype()) &&
+                    promote_types(x.dtype(), residual.dtype()) == x.dtype() &&
+                    (x.dtype() == residual.dtype() || x.dtype() == DType::kF32);
+  return fits && x.numel() > 0 && &x.device() == &residual.device() &&
+         backend_of(x.device()).kernels.residual_layer_norm.run != nullptr;
+}
+
+}  // namespace
+
 Tensor layer_norm(const Tensor& x,
                   const Shape& normalized,
                   const Tensor& weight,
@@ -230,31 +301,44 @@ Tensor layer_norm(const Tensor& x,
     return in_f32(run, x, weight, bias);
   }
   check_layer_norm(x, normalized, weight, bias);
-  const DType parameters = parameter_type(x, weight, bias);
-  const LayerNormArgs args = layer_args(x, normalized, parameters, eps);
-  const Tensor y = new_output("layer_norm", x, x.shape(), x.dtype());
-  Tensor mean;
-  Tensor rstd;
-  if (any_needs_grad({&x, &weight, &bias})) {
-    const DType wide = statistics_type(x.dtype());
-    mean = new_output("layer_norm", x, {args.rows}, wide);
-    rstd = new_output("layer_norm", x, {args.rows}, wide);
+  const LayerNormArgs args = layer_args(x, normalized, parameter_type(x, weight, bias), eps);
+  const NormForward made =
+      norm_forward(args, x, weight, bias, any_needs_grad({&x, &weight, &bias}));
+  return record_layer_norm(args, normalized, made, x, weight, bias);
+}
+
+ResidualNorm residual_layer_norm(const Tensor& x,
+                                 const Tensor& residual,
+                                 const Shape& normalized,
+                                 const Tensor& weight,
+                                 const Tensor& bias,
+                                 double eps) {
+  // Under autocast a norm is computed in f32: what is not of that type is cast by the ops.
+  const bool is_cast = Autocast::is_enabled() && x.dtype() != DType::kF32;
+  if (is_cast || !is_fusible(x, residual)) {
+    const Tensor sum = x + residual;
+    return {.sum = sum, .normed = layer_norm(sum, normalized, weight, bias, eps)};
   }
-  LayerNormArgs forward = args;
-  const Tensor row = dense_or_none(bias);
-  forward.bias = pointer_or_null(row);
-  forward.mean = pointer_or_null(mean);
-  forward.rstd = pointer_or_null(rstd);
-  forward.y = pointer(y);
-  run_layer_norm(forward, x, weight, y);
-  return record("layer_norm",
-                {&x, &weight, &bias},
-                y,
-                {save_input(x),
-                 save_input(weight, weight.defined() && needs_grad(x)),
-                 save_output(mean, mean.defined()),
-                 save_output(rstd, rstd.defined())},
-                [args, normalized](BackwardArgs& b) { layer_norm_backward(args, normalized, b); });
+  check_layer_norm(x, normalized, weight, bias);
+  LayerNormArgs args = layer_args(x, normalized, parameter_type(x, weight, bias), eps);
+  const Tensor sum = new_output("add", x, x.shape(), x.dtype());
+  LayerNormArgs fused = args;
+  fused.residual = pointer(residual);
+  fused.residual_dtype = residual.dtype();
+  fused.sum = pointer(sum);
+  const NormForward made = norm_forward(fused,
+                                        x,
+                                        weight,
+                                        bias,
+                                        any_needs_grad({&x, &residual, &weight, &bias}),
+                                        &Kernels::residual_layer_norm);
+  const Tensor recorded = record(
+      {"add", kEachOutput}, {&x, &residual}, sum, {}, [own = residual.dtype()](BackwardArgs& b) {
+        if (b.needs(0)) b.set_grad(0, b.grad());
+        if (b.needs(1)) b.set_grad(1, gradient_as(b.grad(), own));
+      });
+  return {.sum = recorded,
+          .normed = record_layer_norm(args, normalized, made, recorded, weight, bias)};
 }
 
 Tensor batch_norm(const Tensor& x,
@@ -295,7 +379,7 @@ Tensor batch_norm(const Tensor& x,
     if (moves) own->storage().bump_version();
   }
   const bool keeps_running = !args.uses_batch;
-  return record("batch_norm",
+  return record({"batch_norm", kEachOutput},
                 {&x, &weight, &bias},
                 y,
                 {save_input(x, args.uses_batch || needs_grad(weight)),

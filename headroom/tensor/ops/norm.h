@@ -14,6 +14,19 @@ namespace headroom {
                                 const Tensor& bias = {},
                                 double eps = 1e-5);
 
+struct ResidualNorm {
+  Tensor sum{};
+  Tensor normed{};
+};
+// x + residual, and layer_norm of that, in one launch where the backend has one. Recorded, and
+// saved, as the two ops.
+[[nodiscard]] ResidualNorm residual_layer_norm(const Tensor& x,
+                                               const Tensor& residual,
+                                               const Shape& normalized,
+                                               const Tensor& weight = {},
+                                               const Tensor& bias = {},
+                                               double eps = 1e-5);
+
 struct BatchNormOptions {
   bool training = true;
   double momentum = 0.1;  // the part of a batch in the running statistics

@@ -100,10 +100,13 @@ Tensor pooled(const char* name, const Pool2dArgs& args, const Tensor& x) {
     index = new_output(name, x, y.shape(), args.index_dtype);
   }
   run_pool(name, args, x, y, index);
-  return record(
-      name, {&x}, y, {save_output(index, index.defined())}, [name, args](BackwardArgs& b) {
-        b.set_grad(0, pool_backward(name, args, b.grad(), b.saved(0)));
-      });
+  return record({name, kEachOutput},
+                {&x},
+                y,
+                {save_output(index, index.defined())},
+                [name, args](BackwardArgs& b) {
+                  b.set_grad(0, pool_backward(name, args, b.grad(), b.saved(0)));
+                });
 }
 
 }  // namespace

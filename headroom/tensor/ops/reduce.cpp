@@ -145,9 +145,10 @@ void refuse_nothing(const char* name, const Plan& plan, const Tensor& x) {
 Tensor sum_named(const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_for("sum", x, dims);
   const Tensor y = reduce_to("sum", ReduceOp::kSum, x, plan, keepdim, added(x.dtype()));
-  return record("sum", {&x}, y, {}, [own = x.shape(), as = plan.kept_all](BackwardArgs& b) {
-    b.set_grad(0, b.grad().reshape(as).expand(own));
-  });
+  return record(
+      {"sum", kEachInput}, {&x}, y, {}, [own = x.shape(), as = plan.kept_all](BackwardArgs& b) {
+        b.set_grad(0, b.grad().reshape(as).expand(own));
+      });
 }
 
 // The place of the extreme among the reduced elements is all a backward needs.
@@ -197,7 +198,11 @@ std::pair<Tensor, Tensor> choose(const char* name,
     index = new_output(name, x, plan.shape(keepdim), DType::kI64);
   }
   const Tensor y = reduce_to(name, op, x, plan, keepdim, x.dtype(), index);
-  return {record(name, {&x}, y, {save_output(index, index.defined())}, extreme_backward(x, plan)),
+  return {record({name, kEachOutput},
+                 {&x},
+                 y,
+                 {save_output(index, index.defined())},
+                 extreme_backward(x, plan)),
           index};
 }
 
@@ -271,7 +276,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   if (!is_complex(x.dtype())) check_floating("mean", x);
   const Plan plan = plan_for("mean", x, dims);
   const Tensor y = reduce_to("mean", ReduceOp::kMean, x, plan, keepdim, x.dtype());
-  return record("mean",
+  return record({"mean", kEachInput},
                 {&x},
                 y,
                 {},
@@ -285,7 +290,7 @@ Tensor prod(const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_for("prod", x, dims);
   const Tensor y = reduce_to("prod", ReduceOp::kProd, x, plan, keepdim, added(x.dtype()));
   return record(
-      "prod",
+      {"prod", kEachInput},
       {&x},
       y,
       {save_input(x), save_output(y)},
@@ -342,12 +347,15 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   const Tensor y = reduce_to("var", ReduceOp::kVar, x, plan, keepdim, x.dtype(), {}, correction);
   const double divisor = static_cast<double>(plan.count) - correction;
   // The mean is had again: it costs a pass, and no memory until then.
-  return record(
-      "var", {&x}, y, {save_input(x)}, [dims, divisor, as = plan.kept_all](BackwardArgs& b) {
-        const Tensor input = b.saved(0);
-        const Tensor scaled = mul(b.grad().reshape(as), 2 / divisor);
-        b.set_grad(0, mul(sub(input, mean(input, dims, true)), scaled));
-      });
+  return record({"var", kEachInput},
+                {&x},
+                y,
+                {save_input(x)},
+                [dims, divisor, as = plan.kept_all](BackwardArgs& b) {
+                  const Tensor input = b.saved(0);
+                  const Tensor scaled = mul(b.grad().reshape(as), 2 / divisor);
+                  b.set_grad(0, mul(sub(input, mean(input, dims, true)), scaled));
+                });
 }
 Tensor var(const Tensor& x) { return var(x, all_dims(x)); }
 
@@ -360,7 +368,7 @@ Tensor norm(const Tensor& x, double order, const Dims& dims, bool keepdim) {
     throw InvalidArgument("norm: order " + to_string(Scalar(order)) + " is not above 0");
   const Plan plan = plan_for("norm", x, dims);
   const Tensor y = any_norm(x, order, plan, keepdim);
-  return record("norm",
+  return record({"norm", kEachInput},
                 {&x},
                 y,
                 {save_input(x), save_output(y, order != 1)},
@@ -376,9 +384,13 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   check_floating("logsumexp", x);
   const Plan plan = plan_for("logsumexp", x, dims);
   const Tensor y = reduce_to("logsumexp", ReduceOp::kLogSumExp, x, plan, keepdim, x.dtype());
-  return record("logsumexp", {&x}, y, {save_input(x)}, [dims, as = plan.kept_all](BackwardArgs& b) {
-    b.set_grad(0, logsumexp_backward(b.grad().reshape(as), b.saved(0), dims));
-  });
+  return record({"logsumexp", kEachInput},
+                {&x},
+                y,
+                {save_input(x)},
+                [dims, as = plan.kept_all](BackwardArgs& b) {
+                  b.set_grad(0, logsumexp_backward(b.grad().reshape(as), b.saved(0), dims));
+                });
 }
 
 Tensor Tensor::sum() const { return headroom::sum(*this); }

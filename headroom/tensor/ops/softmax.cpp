@@ -51,9 +51,10 @@ Tensor softmax_named(const char* name, const Tensor& x, int dim, bool is_log) {
                            .out = pointer(y)};
     launch(name, y, &Kernels::softmax, args);
   }
-  return record(name, {&x}, y, {save_output(y)}, [name, dim, is_log](BackwardArgs& b) {
-    b.set_grad(0, softmax_backward(name, b.grad(), b.saved(0), dim, is_log));
-  });
+  return record(
+      {name, kEachOutput}, {&x}, y, {save_output(y)}, [name, dim, is_log](BackwardArgs& b) {
+        b.set_grad(0, softmax_backward(name, b.grad(), b.saved(0), dim, is_log));
+      });
 }
 
 void check_target(const Tensor& logits, const Tensor& target, std::int64_t ignored) {
@@ -142,7 +143,7 @@ Tensor cross_entropy(const Tensor& logits,
     if (is_row) run_element(ElementOp::kCopy, wide, y, {losses});
   }
   return record(
-      "cross_entropy",
+      {"cross_entropy", kEachInput},
       {&logits},
       y,
       {save_input(logits), save_input(target), save_output(kept, kept.defined())},

@@ -94,7 +94,7 @@ Tensor apply(const Rule& rule, const Tensor& x) {
   const Tensor y = new_output(rule.name, x, x.shape(), dtype);
   run_element(rule.forward, promote_types(dtype, x.dtype()), y, {x});
   return record(
-      rule.name,
+      {rule.name, kEachOutput},
       {&x},
       y,
       {rule.keep == Keep::kOutput ? save_output(y) : save_input(x, rule.keep == Keep::kInput)},
@@ -112,7 +112,7 @@ const Tensor& apply_in_place(const Rule& rule, const Tensor& self) {
   run_element(rule.forward, self.dtype(), self, {self});
   self.storage().bump_version();
   record_in_place(
-      rule.name_in_place,
+      {rule.name_in_place, kEachOutput},
       {&self},
       self,
       {rule.keep == Keep::kOutput ? save_output(self) : save_output(before, keeps_input)},

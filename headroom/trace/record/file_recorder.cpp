@@ -8,10 +8,10 @@
 #include <optional>
 #include <system_error>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/trace/record/internal/capture.h"
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/final_state.h"
@@ -158,8 +158,7 @@ class FileRecorder::Impl {
       : options_(std::move(options)),
         file_(options_.path, options_.overwrite),
         builder_(trace_),
-        batch_(options_.hrt.events_per_block),
-        process_(::getpid()) {
+        batch_(options_.hrt.events_per_block) {
     trace_.origin = Origin::kHeadroom;
     trace_.producer = "headroom " HEADROOM_VERSION;
     trace_.has_annotations = true;
@@ -177,6 +176,7 @@ class FileRecorder::Impl {
   }
 
   memory::EventSink& channel(const DeviceKey& key) {
+    if (is_elsewhere()) throw Forked();
     const std::lock_guard lock(writing_);
     for (const auto& known : channels_) {
       if (known->key() == key) return *known;
@@ -187,12 +187,14 @@ class FileRecorder::Impl {
   }
 
   void set_settings(Value settings) {
+    if (is_elsewhere()) throw Forked();
     const std::lock_guard lock(writing_);
     trace_.settings = std::move(settings);
     writer_->properties();
   }
 
   void mark(std::string_view name, bool is_start) {
+    if (is_elsewhere()) return;
     const std::uint64_t now = internal::ticks();
     const std::lock_guard lock(marks_mutex_);
     marks_.push_back({.name = std::string(name), .is_start = is_start, .ticks = now});
@@ -206,9 +208,8 @@ class FileRecorder::Impl {
 
   FormatResult<void> close(std::span<const FinalState> states) {
     if (is_elsewhere()) {
-      // The child of a fork: the thread is not here, and the file is the parent's.
-      (void)
-          thread_.release();  // NOLINT(bugprone-unused-return-value): joining it would wait forever
+      // The thread is not here, and the file is the parent's. Joining it would wait for ever.
+      keep_for_ever(thread_.release());
       return {};
     }
     if (thread_ == nullptr) return {};
@@ -226,18 +227,20 @@ class FileRecorder::Impl {
   }
 
   [[nodiscard]] std::uint64_t dropped() const {
+    if (is_elsewhere()) return 0;
     const std::lock_guard lock(writing_);
     std::uint64_t sum = 0;
     for (const auto& channel : channels_) sum += channel->dropped();
     return sum;
   }
   [[nodiscard]] std::uint64_t written() const {
+    if (is_elsewhere()) return 0;
     const std::lock_guard lock(writing_);
     return writer_->written_bytes();
   }
   [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
   // In the child of a fork, to which neither the thread nor the file belongs.
-  [[nodiscard]] bool is_elsewhere() const noexcept { return ::getpid() != process_; }
+  [[nodiscard]] bool is_elsewhere() const noexcept { return made_.is_forked(); }
 
  private:
   void run() noexcept {
@@ -311,7 +314,7 @@ class FileRecorder::Impl {
   internal::TraceBuilder builder_;
   std::vector<EventRecord> batch_;
   std::vector<Entry> entries_;
-  pid_t process_;
+  ForkMark made_{};
   std::optional<HrtWriter> writer_;
   Bell bell_;
   // Held while the queues are emptied and the file is written; guards all of the above but bell_.
@@ -335,7 +338,7 @@ FileRecorder::~FileRecorder() {
   (void)close();
   // In the child of a fork the writing thread is not there, but still waits as far as the condition
   // variable knows, whose destructor would wait for it.
-  if (impl_->is_elsewhere()) (void)impl_.release();
+  if (impl_->is_elsewhere()) keep_for_ever(impl_.release());
 }
 
 memory::EventSink& FileRecorder::channel(const DeviceKey& key) { return impl_->channel(key); }

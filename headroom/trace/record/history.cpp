@@ -11,6 +11,7 @@
 
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/memory/api.h"
 #include "headroom/trace/file.h"
 #include "headroom/trace/internal/settings.h"
@@ -86,6 +87,7 @@ class History::Impl final : public memory::ScopeObserver,
   ~Impl() override { memory::remove_scope_observer(*this); }
 
   void attach(memory::Allocator& allocator) {
+    if (made_.is_forked()) throw Forked();
     const std::lock_guard lock(mutex_);
     Attached added{.allocator = &allocator,
                    .key = {.device = free_number(allocator.device().id().index, [this](int n) {
@@ -110,8 +112,10 @@ class History::Impl final : public memory::ScopeObserver,
     if (file_ != nullptr) file_->set_settings(*settings());
   }
 
+  // In the child of a fork the recording goes on without it.
   FormatResult<void> stop() {
     memory::remove_scope_observer(*this);
+    if (made_.is_forked()) return {};
     const std::lock_guard lock(mutex_);
     std::vector<FinalState> states;
     if (file_ != nullptr && !attached_.empty()) file_->set_settings(*settings());
@@ -125,6 +129,7 @@ class History::Impl final : public memory::ScopeObserver,
   }
 
   [[nodiscard]] Trace snapshot() {
+    if (made_.is_forked()) throw Forked();
     const std::lock_guard lock(mutex_);
     Trace trace = empty_trace();
     internal::TraceBuilder builder(trace);
@@ -152,6 +157,7 @@ class History::Impl final : public memory::ScopeObserver,
   }
 
   void scope_changed(std::string_view name, bool is_start) noexcept override {
+    if (made_.is_forked()) return;
     if (file_ != nullptr) return file_->mark(name, is_start);
     const std::uint64_t now = internal::ticks();
     try {
@@ -204,6 +210,7 @@ class History::Impl final : public memory::ScopeObserver,
   }
 
   HistoryOptions options_;
+  ForkMark made_{};
   std::mutex mutex_;
   std::vector<Attached> attached_;
   std::unique_ptr<FileRecorder> file_;
@@ -233,7 +240,7 @@ namespace {
 
 // The recording of the process. Never destroyed, as its allocators are not; ended by atexit.
 struct Process {
-  std::mutex mutex;
+  ForkSafeMutex mutex{ForkSafeMutex::Rank::kRecording};
   std::shared_ptr<trace::History> history;
   bool is_ended_at_exit = false;
 };
@@ -242,6 +249,9 @@ Process& process() {
   static auto* const instance = new Process;
   return *instance;
 }
+
+// Before there are threads, so that no child is forked while one of them makes it.
+[[maybe_unused]] const Process& kMadeProcess = process();
 
 trace::FormatResult<void> end(Process& state) {
   if (state.history == nullptr) return {};

@@ -6,6 +6,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/trace/record/internal/capture.h"
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/lazy_memory.h"
@@ -104,6 +105,7 @@ std::uint64_t RingRecorder::dropped_events() const noexcept {
 }
 
 RingRecorder::Copy RingRecorder::copy(std::optional<std::uint64_t> until_sequence) const {
+  if (made_.is_forked()) throw Forked();
   std::uint64_t end = next_.load(std::memory_order_acquire);
   if (until_sequence) {
     const std::uint64_t first = first_sequence_.load(std::memory_order_relaxed);

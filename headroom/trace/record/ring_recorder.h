@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "headroom/base/fork.h"
 #include "headroom/memory/event.h"
 #include "headroom/trace/hrt/hrt_writer.h"
 #include "headroom/trace/record/stack_options.h"
@@ -45,7 +46,7 @@ class RingRecorder final : public memory::EventSink {
   // Of one allocator: events come one at a time, in its order.
   void record(const memory::Event& event) noexcept override;
 
-  // What is in the ring, as the events of one device.
+  // What is in the ring, as the events of one device. Throws Forked in the child of a fork.
   [[nodiscard]] Trace snapshot(const DeviceKey& key = {}) const;
   // Adds them to a trace that is being put together, those before `until_sequence` only.
   void append_to(Trace& trace,
@@ -79,6 +80,7 @@ class RingRecorder final : public memory::EventSink {
   mutable std::mutex stacks_mutex_;
   mutable std::mutex clock_mutex_;
   std::unique_ptr<internal::TickClock> clock_;
+  ForkMark made_{};
 };
 
 }  // namespace headroom::trace

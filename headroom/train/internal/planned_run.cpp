@@ -100,7 +100,7 @@ struct LiveBlock {
 };
 using LiveBlocks = std::unordered_map<memory::DeviceAddress, LiveBlock>;
 
-void apply(const Change& change, LiveBlocks& live) {
+void apply(const MemoryChange& change, LiveBlocks& live) {
   if (change.is_alloc) {
     live[change.address] = {change.category, change.annotation, change.bytes};
   } else {
@@ -149,7 +149,7 @@ std::vector<LayerBytes> by_layer(const LiveBlocks& live, const Model& model) {
 }
 
 // After each change of the last step, from `begin` on.
-void draw_timeline(const std::vector<Change>& log, std::size_t begin, Plan& plan) {
+void draw_timeline(const std::vector<MemoryChange>& log, std::size_t begin, Plan& plan) {
   CategoryBytes now{};
   plan.timeline.reserve(log.size() - begin + 1);
   for (std::size_t i = 0; i < log.size(); ++i) {

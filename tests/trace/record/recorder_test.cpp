@@ -16,6 +16,7 @@
 
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
+#include "headroom/base/fork.h"
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/annotation.h"
 #include "headroom/memory/caching/caching_allocator.h"
@@ -23,6 +24,7 @@
 #include "headroom/trace/record/file_recorder.h"
 #include "headroom/trace/record/ring_recorder.h"
 
+#include "tests/support/forked.h"
 #include "tests/trace/scratch.h"
 
 namespace headroom::trace {
@@ -212,16 +214,19 @@ TEST_F(FileRecorderTest, IsLeftAloneByTheChildOfAFork) {
   allocator.add_sink(recorder->channel({}));
   allocator.free(allocator.allocate(512));
   recorder->flush();
-  const pid_t child = fork();
-  if (child == 0) {
-    recorder->channel({}).record({.address = 512});
+  EXPECT_TRUE(testing::is_true_in_child([&] {
+    bool is_refused = false;
+    try {
+      (void)recorder->channel({});
+    } catch (const Forked&) {
+      is_refused = true;
+    }
+    recorder->mark("in the child", true);
     recorder->flush();
+    const bool is_empty = recorder->written_bytes() == 0 && recorder->dropped_events() == 0;
     recorder.reset();
-    _exit(0);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return is_refused && is_empty;
+  }));
   allocator.free(allocator.allocate(512));
   allocator.remove_sink(recorder->channel({}));
   ASSERT_TRUE(recorder->close());

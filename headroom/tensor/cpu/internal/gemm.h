@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "headroom/base/fork.h"
 #include "headroom/tensor/cpu/internal/thread_pool.h"
 
 namespace headroom::tensor::cpu {
@@ -28,8 +29,8 @@ class GemmWithoutThreads {
   GemmWithoutThreads& operator=(const GemmWithoutThreads&) = delete;
 
  private:
-  static std::mutex& mutex() {
-    static std::mutex instance;
+  static ForkSafeMutex& mutex() {
+    static auto& instance = *new ForkSafeMutex(ForkSafeMutex::Rank::kTable);
     return instance;
   }
   static int& users() {

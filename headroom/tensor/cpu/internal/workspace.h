@@ -20,7 +20,12 @@ namespace headroom::tensor::cpu {
 [[nodiscard]] std::int64_t conv_tile_rows(const Conv2dArgs& a) noexcept;
 // Elements of the windows of a tile.
 [[nodiscard]] std::int64_t conv_tile_elements(const Conv2dArgs& a) noexcept;
-// In f32 (f64): the windows of a tile. f16, bf16: then the weight, an image of x, an image of y.
+// Elements of what is converted first: the weight, an image of x and one of y, each where it is of
+// 16 bits or has its channels last; else 0.
+[[nodiscard]] std::int64_t conv_weight_buffer(const Conv2dArgs& a) noexcept;
+[[nodiscard]] std::int64_t conv_x_buffer(const Conv2dArgs& a) noexcept;
+[[nodiscard]] std::int64_t conv_y_buffer(const Conv2dArgs& a) noexcept;
+// In f32 (f64): the windows of a tile, then those three.
 [[nodiscard]] std::uint64_t conv2d_workspace(const Conv2dArgs& a, const device::Properties&);
 
 // --- Attention ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-#include "headroom/tensor/kernel_args.h"
+#include "headroom/tensor/element_args.h"
 
 namespace headroom::tensor {
 namespace {
