@@ -8,14 +8,20 @@
 //
 // PyTorch takes a null pointer for an allocation that worked, so the report of one that did not is
 // written to stderr. HEADROOM_STATS=FILE writes the statistics of every device there at the end.
+//
+// The allocator is the paged one unless HEADROOM_ALLOC_CONF says otherwise. PyTorch's variables are
+// ignored: they are there for PyTorch's own allocator, and say nothing about this one.
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "headroom/base/fork.h"
+#include "headroom/memory/api.h"
 
 #include "bindings/c/headroom.h"
 
@@ -80,7 +86,26 @@ void write_stats() noexcept {
   std::fclose(file);
 }
 
+// Once, before the first allocator is made.
+void leave_pytorch_its_variables() {
+  try {
+    std::string names;
+    for (const std::string& name : headroom::ignore_pytorch_variables()) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    if (names.empty()) return;
+    std::fprintf(stderr,
+                 "headroom: ignored: %s (for PyTorch's own allocator; HEADROOM_ALLOC_CONF sets "
+                 "headroom's)\n",
+                 names.c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "headroom: %s\n", error.what());
+  }
+}
+
 headroom_allocator* open_device(int device) {
+  static std::once_flag before_all;
+  std::call_once(before_all, leave_pytorch_its_variables);
   headroom_allocator* made = nullptr;
   const std::string name = HEADROOM_TORCH_DEVICE ":" + std::to_string(device);
   if (headroom_open(name.c_str(), &made) != HEADROOM_OK) {

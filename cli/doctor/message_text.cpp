@@ -46,6 +46,9 @@ std::string process_text(const OomMessage& message, std::uint64_t pid) {
 // The size in the message is the segment's; the tensor was smaller or as large.
 std::string asked_text(const OomMessage& message) {
   const std::uint64_t asked = message.numbers.asked_bytes;
+  if (message.writer == Writer::kOnnxRuntime) {
+    return "requested by onnxruntime's arena, which grows in powers of two unless told otherwise";
+  }
   if (message.writer == Writer::kVllm) return "needed for the key-value cache of one request";
   if (message.writer == Writer::kTensorFlow)
     return "requested: the tensor, computed from its shape and type";
@@ -72,6 +75,8 @@ std::string limit_text(Writer writer) {
              "recommends";
     case Writer::kVllm:
       return "the share of the card that vLLM wants at its start (gpu_memory_utilization)";
+    case Writer::kMetal:
+      return "the largest buffer that Metal makes on this machine";
     case Writer::kCupy:
       return "the limit, set by CUPY_GPU_MEMORY_LIMIT or set_limit";
     default:
@@ -116,8 +121,13 @@ std::string use_less_text(Writer writer) {
     return "use less memory: a smaller batch, or compute activations again (rematerialisation); or "
            "use a larger device";
   }
-  if (writer == Writer::kPyTorchMps)
+  if (writer == Writer::kPyTorchMps || writer == Writer::kMetal)
     return "use less memory: a smaller batch, a smaller model or 16-bit numbers";
+  if (writer == Writer::kOnnxRuntime || writer == Writer::kTensorRt || writer == Writer::kSglang)
+    return "use less memory: smaller inputs, a smaller batch or numbers of fewer bits; or use a "
+           "larger device";
+  if (writer == Writer::kRmm)
+    return "use less memory: process the data in smaller pieces, or use a larger device";
   return "use less memory: a smaller batch, checkpointed activations or 16-bit numbers; or use a "
          "larger device";
 }
@@ -157,6 +167,12 @@ std::string vendor_tool(Writer writer) {
     default:
       return "nvidia-smi";
   }
+}
+
+std::string total_text(const OomMessage& message) {
+  if (message.writer == Writer::kRay) return "the main memory of the machine";
+  if (message.writer == Writer::kJax) return "the memory of the device";
+  return fmt::format("the memory of GPU {}", message.numbers.device);
 }
 
 }  // namespace
@@ -217,6 +233,22 @@ std::string writer_text(const OomMessage& message) {
       return "PyTorch's DataLoader, about shared memory";
     case Writer::kKilled:
       return "a shell or launcher: the program was killed (signal 9)";
+    case Writer::kOnnxRuntime:
+      return "onnxruntime's arena, of main memory or of a GPU";
+    case Writer::kTensorRt:
+      return "TensorRT, whose memory is outside PyTorch's";
+    case Writer::kLlamaCpp:
+      return "llama.cpp (ggml), which ollama uses too";
+    case Writer::kRmm:
+      return "RMM, RAPIDS' allocator, about the GPU's memory";
+    case Writer::kPaddle:
+      return "PaddlePaddle";
+    case Writer::kMetal:
+      return "Metal, Apple's GPU driver";
+    case Writer::kSglang:
+      return "SGLang";
+    case Writer::kRay:
+      return "Ray's memory monitor, about main memory";
   }
   return "?";
 }
@@ -226,6 +258,10 @@ std::string verdict_text(const OomMessage& message) {
     return "The text does not say why: the kernel's out-of-memory killer is the usual cause, but "
            "any process may send signal 9";
   }
+  if (message.writer == Writer::kRay) {
+    return "shortage: main memory ran low, and Ray ended a worker before the kernel would have";
+  }
+  if (message.is_host) return "shortage: main memory ran out: this tensor is not on a GPU";
   if (message.writer == Writer::kKernel) {
     return message.is_container_limit
                ? "shortage: main memory ran out: the container or job reached its limit"
@@ -248,15 +284,13 @@ std::vector<ExplainedNumber> number_text(const OomMessage& message) {
     if (size) out.push_back({.size_bytes = *size, .meaning = std::move(meaning)});
   };
   if (numbers.asked_bytes != 0) add(numbers.asked_bytes, asked_text(message));
-  add(numbers.total_bytes,
-      message.writer == Writer::kJax ? "the memory of the device"
-                                     : fmt::format("the memory of GPU {}", numbers.device));
+  add(numbers.total_bytes, total_text(message));
   add(numbers.free_bytes,
-      message.writer == Writer::kVllm
-          ? "free"
-          : "free on the card, after PyTorch gave back all that it could");
+      is_pytorch_device(message.writer)
+          ? "free on the card, after PyTorch gave back all that it could"
+          : "free");
   add(numbers.this_process_bytes,
-      message.writer == Writer::kKernel
+      message.writer == Writer::kKernel || message.writer == Writer::kRay
           ? "of main memory were used by the process that was killed"
           : "held by this process: PyTorch's reserved memory, the CUDA context, libraries");
   for (const device::ProcessMemory& process : numbers.other_processes) {
@@ -343,14 +377,33 @@ std::string remedy_text(const OomMessage& message, const MessageRemedy& remedy) 
     case RemedyKind::kCheckSize:
       return "check how the size is computed: no machine has that much; often a negative or "
              "uninitialised number is the cause";
+    case RemedyKind::kOnnxArena:
+      return "have the arena take no more than is asked for: "
+             "arena_extend_strategy=kSameAsRequested, "
+             "and gpu_mem_limit beside other programs (options of the CUDA execution provider)";
+    case RemedyKind::kTensorRtWorkspace:
+      return "lower the workspace (IBuilderConfig::setMemoryPoolLimit, trtexec "
+             "--memPoolSize=workspace:1024): a tactic that is skipped costs speed, not the engine";
+    case RemedyKind::kFewerLayers:
+      return "put fewer layers on the GPU (-ngl), shorten the context (-c), quantise its cache "
+             "(--cache-type-k q8_0) or split over more GPUs (--tensor-split)";
+    case RemedyKind::kRmmPool:
+      return "let the pool grow further (maximum_pool_size), or let it spill: managed memory "
+             "(rmm.reinitialize(managed_memory=True)), CUDF_SPILL=on";
+    case RemedyKind::kSglangShare:
+      return "raise --mem-fraction-static, if the rest of the card is free";
+    case RemedyKind::kRayThreshold:
+      return "give each task more CPUs, so that fewer run at once; RAY_memory_usage_threshold "
+             "moves "
+             "the threshold";
   }
   return "?";
 }
 
 std::string record_text(const OomMessage& message) {
-  if (is_pytorch_device(message.writer) ||
-      (message.writer >= Writer::kCudaRuntime && message.writer <= Writer::kNccl)) {
-    const bool is_pytorch = is_pytorch_device(message.writer);
+  const bool is_pytorch =
+      message.writer == Writer::kPyTorchCuda || message.writer == Writer::kPyTorchHip;
+  if (is_pytorch || (message.writer >= Writer::kCudaRuntime && message.writer <= Writer::kNccl)) {
     return std::string("\nThe message does not say which tensors hold the memory. To find out") +
            (is_pytorch ? "" : ", in PyTorch") +
            ", record:\n\n"

@@ -10,6 +10,8 @@
 #include "headroom/base/error.h"
 #include "headroom/base/new_file.h"
 
+#include "cli/command.h"
+
 namespace headroom::cli {
 namespace {
 
@@ -50,6 +52,14 @@ void check_output_file(const std::string& path, bool may_overwrite) {
     throw Error(
         fmt::format("'{}' cannot be written: there is no folder '{}'", path, folder.string()));
   }
+}
+
+void check_output_ending(const std::string& path, std::string_view ending) {
+  if (is_device_or_pipe(path) || fs::path(path).extension() == ending) return;
+  throw UsageError(fmt::format("-o: '{}' does not end in {}; name it {}",
+                               path,
+                               ending,
+                               fs::path(path).replace_extension(ending).string()));
 }
 
 void write_output_file(const std::string& path, std::string_view text, bool may_overwrite) {

@@ -11,6 +11,10 @@ namespace headroom::cli {
 // to be overwritten, or when its folder does not exist.
 void check_output_file(const std::string& path, bool may_overwrite);
 
+// That the name of the file says what is written to it; devices and pipes have any name. Throws
+// UsageError.
+void check_output_ending(const std::string& path, std::string_view ending);
+
 // Throws Error, with the system's reason.
 void write_output_file(const std::string& path, std::string_view text, bool may_overwrite);
 

@@ -66,9 +66,15 @@ std::vector<CardPlan> plan_cards(const PlanArguments& typed,
 }
 
 ExitCode run_plan(const PlanArguments& typed, const Context& context) {
-  if (!typed.output.empty()) check_output_file(typed.output, typed.force);
+  if (!typed.output.empty()) {
+    check_output_file(typed.output, typed.force);
+    check_output_ending(typed.output, ".html");
+  }
   train::StepConfig config = step_config(typed.step);
-  const train::PlanOptions options = plan_options(typed.step);
+  train::PlanOptions options = plan_options(typed.step);
+  options.progress = [&](int steps) {
+    context.progress(fmt::format("planning: {} steps, until they repeat themselves", steps));
+  };
   if (typed.fits && !options.limit_bytes) {
     throw UsageError("--fit needs a limit; add --limit 24GiB or --card rtx4090");
   }
@@ -91,6 +97,7 @@ ExitCode run_plan(const PlanArguments& typed, const Context& context) {
     report.plan.seconds = found.seconds;
   } else {
     report.plan = train::plan(config, options);
+    context.progress("");
   }
   if (typed.step.cards.size() > 1) report.cards = plan_cards(typed, config, options);
   if (!typed.output.empty()) {

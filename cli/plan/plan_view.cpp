@@ -57,8 +57,11 @@ std::string peaks(const train::Plan& plan, const Terminal& terminal) {
   out += fmt::format("  peak reserved   {:>10}  {} bytes, {}\n",
                      format_bytes(plan.peak_reserved),
                      format_count(plan.peak_reserved),
-                     plan.is_settled ? "for any number of steps"
-                                     : fmt::format("in {} steps; it may grow", plan.steps));
+                     plan.is_settled
+                         ? "for any number of steps"
+                         : fmt::format("in the {} steps that were planned; it had not settled, and "
+                                       "may grow",
+                                       plan.steps));
   if (plan.recompute_fraction > 0) {
     out += fmt::format("  computed twice  {:>9.0f}%  of the forward pass\n",
                        plan.recompute_fraction * 100);

@@ -75,12 +75,16 @@ DeviceReplay replay_device(const trace::Trace& trace,
   DeviceReplay out{
       .name = trace::device_name(trace, device), .device = device.device, .rank = device.rank};
   context.progress(out.name + ": reading the events");
-  out.program = replay::compile_with_empty_caches(
-      trace,
-      device,
-      {.version = request.version,
-       .card_bytes = request.card_bytes,
-       .limit_bytes = request.verifies ? request.limit_bytes : std::nullopt});
+  out.program = replay::compile_with_empty_caches(trace,
+                                                  device,
+                                                  {.version = request.version,
+                                                   .card_bytes = request.card_bytes,
+                                                   .limit_bytes = request.limit_bytes});
+  // Under other bounds than the recorded ones, what was cached before the recording starts would
+  // have been something else.
+  const Program recorded = out.program;
+  const replay::Bounds asked{.card_bytes = request.card_bytes, .limit_bytes = request.limit_bytes};
+  if (!runs_as_recorded(recorded, asked)) out.program = from_live_blocks(std::move(out.program));
   const std::vector<Policy> policies =
       request.policies.empty() ? usual_policies(out.program, request, context) : request.policies;
   for (const Policy& policy : policies) {
@@ -91,6 +95,7 @@ DeviceReplay replay_device(const trace::Trace& trace,
                                               .card_bytes = request.card_bytes,
                                               .limit_bytes = request.limit_bytes,
                                               .verifies = request.verifies,
+                                              .recorded = &recorded,
                                               .finds_smallest_limit = request.finds_smallest_limit,
                                               .checks_bound = true,
                                               .timeline_samples = kTimelineSamples,

@@ -114,6 +114,18 @@ RunFunction add_tune(CLI::App& app) {
   return [typed](const Context& context) { return run(*typed, context); };
 }
 
+// Under other bounds than the recorded ones, what was cached before the recording starts would have
+// been something else.
+Program program_of(const trace::Trace& trace,
+                   const trace::DeviceTrace& device,
+                   const TuneRequest& request) {
+  const replay::Bounds asked{.card_bytes = request.options.card_bytes,
+                             .limit_bytes = request.options.limit_bytes};
+  Program program = replay::compile_with_empty_caches(
+      trace, device, {.card_bytes = asked.card_bytes, .limit_bytes = asked.limit_bytes});
+  return runs_as_recorded(program, asked) ? program : from_live_blocks(std::move(program));
+}
+
 }  // namespace
 
 TuneReport search_settings(std::span<const trace::Trace> traces,
@@ -125,8 +137,7 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
   for (std::size_t i = 0; i < traces.size(); ++i) {
     const auto devices = replay::replayable(traces[i]);
     for (const trace::DeviceTrace* device : devices) {
-      programs.push_back(std::make_unique<const Program>(replay::compile_with_empty_caches(
-          traces[i], *device, {.card_bytes = request.options.card_bytes})));
+      programs.push_back(std::make_unique<const Program>(program_of(traces[i], *device, request)));
       const Program& program = *programs.back();
       pointers.push_back(&program);
       report.histories.push_back(

@@ -108,7 +108,7 @@ class Doctor {
   }
 
   [[nodiscard]] const Replays& replays() {
-    if (!replays_) replays_.emplace(index_, options_.replays);
+    if (!replays_) replays_.emplace(index_, options_.replays, options_.bounds);
     return *replays_;
   }
 
@@ -129,7 +129,9 @@ class Doctor {
   // A card or a limit that cannot be the recording's is a question of what would have been.
   void choose_moment() {
     const Bounds& asked = options_.bounds;
-    const bool is_recorded = can_be_of_recording(recorded_limit_, asked);
+    const bool is_recorded = options_.has_replays && !asked.is_empty()
+                                 ? replays().run_as_recorded(asked)
+                                 : can_be_of_recording(recorded_limit_, asked);
     if (!asked.is_empty() && is_recorded) {
       out_.what_if = {.bounds = asked,
                       .fits = out_.failures.count == 0,

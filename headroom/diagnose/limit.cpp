@@ -5,12 +5,8 @@
 namespace headroom::diagnose {
 namespace {
 
+using replay::part_of;
 using replay::RecordedLimit;
-
-// As PyTorch computes it.
-std::uint64_t part_of(double fraction, std::uint64_t bytes) {
-  return static_cast<std::uint64_t>(fraction * static_cast<double>(bytes));
-}
 
 LimitRange exactly(std::uint64_t bytes, LimitSource source) {
   return {.low_bytes = bytes, .high_bytes = bytes, .source = source};
@@ -63,9 +59,7 @@ bool can_be_of_recording(const RecordedLimit& recorded, const Bounds& said) {
   if (!range) return false;
   if (said.limit_bytes && !holds(*range, *said.limit_bytes)) return false;
   if (!said.card_bytes) return true;
-  if (*said.card_bytes < std::max(recorded.card_at_least_bytes, recorded.reached_bytes)) {
-    return false;
-  }
+  if (!replay::can_be_card_of(recorded, *said.card_bytes)) return false;
   if (!recorded.fraction) return recorded.refused_bytes.has_value();
   const std::uint64_t limit = part_of(*recorded.fraction, *said.card_bytes);
   return holds(*range, limit) && said.limit_bytes.value_or(limit) == limit;

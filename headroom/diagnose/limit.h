@@ -9,17 +9,12 @@
 #include <optional>
 #include <string_view>
 
+#include "headroom/replay/bounds.h"
 #include "headroom/replay/recorded_limit.h"
 
 namespace headroom::diagnose {
 
-// What the user says or asks about.
-struct Bounds {
-  std::optional<std::uint64_t> card_bytes{};
-  std::optional<std::uint64_t> limit_bytes{};
-
-  [[nodiscard]] bool is_empty() const noexcept { return !card_bytes && !limit_bytes; }
-};
+using replay::Bounds;  // what the user says or asks about
 
 enum class LimitSource : std::uint8_t {
   kGiven,     // by the user, within what the failures allow

@@ -53,6 +53,37 @@ std::vector<Found> read_all(const Squeezed& log) {
   return out;
 }
 
+// Libraries that say what they were about, and have the runtime's error in or beside their own.
+bool speaks_for_runtime(Writer writer) {
+  switch (writer) {
+    case Writer::kCudaLibrary:
+    case Writer::kNccl:
+    case Writer::kCupy:
+    case Writer::kJax:
+    case Writer::kTensorFlow:
+    case Writer::kVllm:
+    case Writer::kOnnxRuntime:
+    case Writer::kTensorRt:
+    case Writer::kLlamaCpp:
+    case Writer::kRmm:
+    case Writer::kPaddle:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// That one error was thrown on as another: the runtime's by a library, anything by Python.
+bool is_cause_or_wrapping(const Found& one, const Found& of) {
+  constexpr std::size_t kSameError = 600;
+  if (of.strength != Strength::kWhole || &one == &of) return false;
+  const std::size_t distance = one.at > of.at ? one.at - of.at : of.at - one.at;
+  if (distance > kSameError) return false;
+  const Writer writer = one.message.writer;
+  if (writer == Writer::kPython) return one.strength == Strength::kPartial;
+  return writer == Writer::kCudaRuntime && speaks_for_runtime(of.message.writer);
+}
+
 // Echoes go where the message itself is there.
 void drop_echoes(std::vector<Found>& found) {
   const bool has_more_than_hints =
@@ -63,15 +94,26 @@ void drop_echoes(std::vector<Found>& found) {
       has_whole[static_cast<std::size_t>(one.message.writer)] = true;
     }
   }
-  // numpy's error is Python's too; TensorFlow's allocator warns before JAX or TensorFlow fails.
   const auto is_told = [&](Writer writer) { return has_whole[static_cast<std::size_t>(writer)]; };
-  std::erase_if(found, [&](const Found& one) {
+  // TensorFlow's allocator warns before JAX or TensorFlow fails.
+  const auto is_echo = [&](const Found& one) {
     if (one.strength == Strength::kHint) return has_more_than_hints;
     if (one.strength == Strength::kWhole) return false;
     const Writer writer = one.message.writer;
-    return is_told(writer) || (writer == Writer::kPython && is_told(Writer::kNumpy)) ||
-           (writer == Writer::kTensorFlow && is_told(Writer::kJax));
-  });
+    return is_told(writer) || (writer == Writer::kTensorFlow && is_told(Writer::kJax));
+  };
+  std::vector<Found> kept;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto near = [&](std::size_t k) {
+      return k < found.size() && is_cause_or_wrapping(found[i], found[k]);
+    };
+    bool is_dropped = is_echo(found[i]);
+    for (std::size_t step = 1; step <= 3 && !is_dropped; ++step) {
+      is_dropped = near(i - step) || near(i + step);
+    }
+    if (!is_dropped) kept.push_back(found[i]);
+  }
+  found = std::move(kept);
 }
 
 std::string key_of(const OomMessage& message) {
@@ -128,14 +170,51 @@ std::vector<OomMessage> distinct(std::vector<Found> found) {
   return out;
 }
 
+// Texts that people take for out-of-memory messages, without blanks, and what they are.
+struct NearMiss {
+  std::string_view words;
+  std::string_view sentence;
+};
+constexpr NearMiss kNearMisses[] = {
+    {"CUDNN_STATUS_INTERNAL_ERROR",
+     "CUDNN_STATUS_INTERNAL_ERROR alone does not mean out of memory: it has other causes too. Look "
+     "for an out-of-memory message before it"},
+    {"CUDNN_STATUS_NOT_INITIALIZED",
+     "CUDNN_STATUS_NOT_INITIALIZED alone does not mean out of memory: it has other causes too. "
+     "Look "
+     "for an out-of-memory message before it"},
+    {"CUBLAS_STATUS_NOT_INITIALIZED",
+     "CUBLAS_STATUS_NOT_INITIALIZED alone does not mean out of memory: it has other causes too. "
+     "Look for an out-of-memory message before it"},
+    {"CUSOLVER_STATUS_INTERNAL_ERROR",
+     "CUSOLVER_STATUS_INTERNAL_ERROR alone does not mean out of memory: it has other causes too. "
+     "Look for an out-of-memory message before it"},
+    {"outofresource:sharedmemory",
+     "this is not about the card's memory: a kernel of Triton wants more of a multiprocessor's "
+     "shared memory than the card has; smaller blocks or fewer stages (num_stages) need less"},
+    {"usestoomuchshareddata",
+     "this is not about the card's memory: a kernel wants more of a multiprocessor's shared memory "
+     "than the card has"},
+    {"toomanyresourcesrequestedforlaunch",
+     "this is not about the card's memory: a kernel wants more registers or threads than a "
+     "multiprocessor has"},
+    {"Thecallerindicatesthatthisisnotafailure",
+     "nothing failed: TensorFlow's allocator says that it could have been faster with more memory, "
+     "and the program goes on"},
+    {"illegalmemoryaccess",
+     "this is not a shortage: a kernel used an address that is not its own. Run with "
+     "CUDA_LAUNCH_BLOCKING=1 to see which"},
+    {"Nospaceleftondevice", "this is about a disk: a file could not be written"},
+    {"java.lang.OutOfMemoryError",
+     "this is the heap of Java, which java -Xmx bounds; it is not about a GPU"},
+    {"JavaScriptheapoutofmemory",
+     "this is the heap of JavaScript, which node --max-old-space-size bounds; it is not about a "
+     "GPU"},
+};
+
 std::string nothing_found(std::string_view text) {
-  for (const std::string_view status : {"CUDNN_STATUS_INTERNAL_ERROR",
-                                        "CUDNN_STATUS_NOT_INITIALIZED",
-                                        "CUBLAS_STATUS_NOT_INITIALIZED"}) {
-    if (text.find(status) == std::string_view::npos) continue;
-    return std::string(status) +
-           " alone does not mean out of memory: it has other causes too. Look for an out-of-memory "
-           "message before it";
+  for (const NearMiss& miss : kNearMisses) {
+    if (text.find(miss.words) != std::string_view::npos) return std::string(miss.sentence);
   }
   return "no out-of-memory message was found, such as 'CUDA out of memory. Tried to allocate ...'";
 }
@@ -143,22 +222,45 @@ std::string nothing_found(std::string_view text) {
 }  // namespace
 
 std::string_view to_string(Writer writer) noexcept {
-  constexpr std::array<std::string_view, 22> kNames{
+  constexpr std::array<std::string_view, 30> kNames{
       "pytorch_cuda", "pytorch_hip", "pytorch_xpu",   "pytorch_npu", "pytorch_mps",  "pytorch_cpu",
       "cuda_runtime", "hip_runtime", "cublas",        "cudnn",       "cuda_library", "nccl",
       "cupy",         "jax",         "tensorflow",    "vllm",        "kernel",       "cpp",
-      "python",       "numpy",       "shared_memory", "killed"};
+      "python",       "numpy",       "shared_memory", "killed",      "onnxruntime",  "tensorrt",
+      "llama_cpp",    "rmm",         "paddle",        "metal",       "sglang",       "ray"};
   return kNames[static_cast<std::size_t>(writer)];
 }
 
 std::string_view to_string(RemedyKind kind) noexcept {
-  constexpr std::array<std::string_view, 23> kNames{
-      "expandable_segments", "max_split_size",       "upgrade_pytorch",   "raise_limit",
-      "end_other_processes", "find_own_process",     "use_less",          "empty_cache",
-      "mps_watermark",       "leave_room",           "see_who_holds",     "nccl_buffers",
-      "xla_fraction",        "xla_preallocation",    "tensorflow_growth", "vllm_raise_share",
-      "vllm_lower_share",    "vllm_shorter_context", "host_memory",       "container_limit",
-      "shared_memory_size",  "kernel_log",           "check_size"};
+  constexpr std::array<std::string_view, 29> kNames{"expandable_segments",
+                                                    "max_split_size",
+                                                    "upgrade_pytorch",
+                                                    "raise_limit",
+                                                    "end_other_processes",
+                                                    "find_own_process",
+                                                    "use_less",
+                                                    "empty_cache",
+                                                    "mps_watermark",
+                                                    "leave_room",
+                                                    "see_who_holds",
+                                                    "nccl_buffers",
+                                                    "xla_fraction",
+                                                    "xla_preallocation",
+                                                    "tensorflow_growth",
+                                                    "vllm_raise_share",
+                                                    "vllm_lower_share",
+                                                    "vllm_shorter_context",
+                                                    "host_memory",
+                                                    "container_limit",
+                                                    "shared_memory_size",
+                                                    "kernel_log",
+                                                    "check_size",
+                                                    "onnxruntime_arena",
+                                                    "tensorrt_workspace",
+                                                    "llama_cpp_fewer_layers",
+                                                    "rmm_pool",
+                                                    "sglang_share",
+                                                    "ray_threshold"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -38,6 +38,14 @@ enum class Writer : std::uint8_t {
   kNumpy,
   kSharedMemory,  // of a DataLoader
   kKilled,        // by signal 9, for whatever reason
+  kOnnxRuntime,
+  kTensorRt,
+  kLlamaCpp,  // ggml, so ollama too
+  kRmm,       // RAPIDS
+  kPaddle,
+  kMetal,  // Apple's driver, as ggml and MLX report it
+  kSglang,
+  kRay,  // its memory monitor, which ends workers
 };
 
 // As `--json` has it: `pytorch_cuda`, `cublas`, `kernel`.
@@ -83,6 +91,12 @@ enum class RemedyKind : std::uint8_t {
   kSharedMemorySize,
   kKernelLog,  // dmesg says whether it was the OOM killer
   kCheckSize,  // no machine has that
+  kOnnxArena,
+  kTensorRtWorkspace,
+  kFewerLayers,  // of llama.cpp, on the GPU
+  kRmmPool,
+  kSglangShare,
+  kRayThreshold,
 };
 
 [[nodiscard]] std::string_view to_string(RemedyKind kind) noexcept;
@@ -106,6 +120,8 @@ struct OomMessage {
   std::uint64_t other_bytes = 0;       // MPS: held by others, or by this program outside PyTorch
   std::optional<std::uint64_t> pid{};  // of the process that was killed
   bool is_container_limit = false;     // of a cgroup, not of the machine
+  bool is_warm_up = false;  // of vLLM: outside its share, when it tries its largest batch
+  bool is_host = false;     // main memory, by a writer that is mostly about a device
   OwnProcess own = OwnProcess::kNotListed;
   std::vector<std::uint64_t> own_candidates{};  // pids: one if known
   bool exceeds_card = false;  // more reserved than the card has: lent by the driver, or misread

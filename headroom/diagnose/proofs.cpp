@@ -46,18 +46,18 @@ ProvedSetting setting_of(const replay::Candidate& candidate,
 
 }  // namespace
 
-Replays::Replays(const TraceIndex& index, ReplayChoices choices)
+Replays::Replays(const TraceIndex& index, ReplayChoices choices, const Bounds& bounds)
     : index_(index),
       choices_(std::move(choices)),
-      program_(replay::compile_with_empty_caches(
-          index.trace(), index.device(), {.version = choices_.version})) {}
+      program_(replay::compile_with_empty_caches(index.trace(),
+                                                 index.device(),
+                                                 {.version = choices_.version,
+                                                  .card_bytes = bounds.card_bytes,
+                                                  .limit_bytes = bounds.limit_bytes})) {}
 
 Foreseen Replays::foresee(const Bounds& bounds) const {
   const Program program = replay::from_live_blocks(program_);
-  ReplayOptions options = as_recorded(program, bounds.card_bytes);
-  options.outside_bytes = 0;
-  options.limit_bytes = bounds.limit_bytes;
-  if (bounds.limit_bytes) options.config.memory_fraction = 1;
+  ReplayOptions options = as_recorded(program, bounds);
   options.stop_at_failure = true;
   replay::ReplayResult result = replay::replay(program, options);
   // Where addresses matter it must fit whatever the driver does.

@@ -57,9 +57,13 @@ struct Foreseen {
 
 class Replays {
  public:
-  // Refers to the index.
-  Replays(const analysis::TraceIndex& index, ReplayChoices choices);
+  // Refers to the index. The bounds are those that will be asked about.
+  Replays(const analysis::TraceIndex& index, ReplayChoices choices, const Bounds& bounds = {});
 
+  // Whether the bounds would have changed nothing: then the recording is the answer.
+  [[nodiscard]] bool run_as_recorded(const Bounds& bounds) const {
+    return replay::runs_as_recorded(program_, bounds);
+  }
   [[nodiscard]] Foreseen foresee(const Bounds& bounds) const;
   // Nothing where our own paged allocator was recorded, whom PyTorch's settings say nothing.
   [[nodiscard]] std::optional<Proof> prove(const Bounds& bounds) const;

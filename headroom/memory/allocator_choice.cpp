@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <utility>
 
 #include "headroom/base/env.h"
@@ -346,12 +347,21 @@ Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
   return choice;
 }
 
-Result<AllocatorChoice, std::string> choice_from_environment() {
+std::vector<std::string> pytorch_variables_in_environment() {
+  std::vector<std::string> out;
+  for (const char* name : internal::kPyTorchVariables) {
+    if (std::getenv(name) != nullptr) out.emplace_back(name);
+  }
+  return out;
+}
+
+Result<AllocatorChoice, std::string> choice_from_environment(PyTorchVariables pytorch) {
   if (const auto own = env_string(kChoiceVariable)) {
     auto choice = parse_choice(*own);
     if (!choice) return Unexpected(std::string(kChoiceVariable) + ": " + choice.error());
     return choice;
   }
+  if (pytorch == PyTorchVariables::kIgnore) return AllocatorChoice{};
   auto parsed = config_from_environment();
   if (!parsed) return Unexpected(parsed.error());
   if (!means_paged(split_settings(parsed->config.text))) return caching_choice(std::move(*parsed));

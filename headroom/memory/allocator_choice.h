@@ -78,9 +78,15 @@ struct AllocatorChoice {
 // name.
 [[nodiscard]] std::string to_string(const AllocatorChoice& choice);
 
+// PyTorch's variables that are set, in the order in which PyTorch looks at them.
+[[nodiscard]] std::vector<std::string> pytorch_variables_in_environment();
+
+enum class PyTorchVariables : std::uint8_t { kRead, kIgnore };
+
 // HEADROOM_ALLOC_CONF by the rules above; else PyTorch's variables as config_from_environment()
-// reads them, by the same rules.
-[[nodiscard]] Result<AllocatorChoice, std::string> choice_from_environment();
+// reads them, by the same rules; else, or where those are ignored, the default.
+[[nodiscard]] Result<AllocatorChoice, std::string> choice_from_environment(
+    PyTorchVariables pytorch = PyTorchVariables::kRead);
 
 // Throws InvalidArgument as the allocators' constructors do.
 [[nodiscard]] std::unique_ptr<Allocator> make_allocator(device::Device& device,

@@ -20,6 +20,7 @@ using device::DeviceId;
 using device::DeviceKind;
 using memory::Allocator;
 using memory::AllocatorChoice;
+using memory::PyTorchVariables;
 
 // The allocators of this process, one per device that was asked for.
 class Allocators {
@@ -52,6 +53,15 @@ class Allocators {
     for (const auto& allocator : allocators_) observer_(*allocator);
   }
 
+  void ignore_pytorch_variables() {
+    const std::lock_guard lock(mutex_);
+    if (variables_ == PyTorchVariables::kIgnore) return;
+    if (choice_) {
+      throw Error("ignore_pytorch_variables: an allocator has read the environment before");
+    }
+    variables_ = PyTorchVariables::kIgnore;
+  }
+
   void empty_caches() {
     for (Allocator* allocator : all()) allocator->empty_cache();
   }
@@ -71,8 +81,8 @@ class Allocators {
   }
 
  private:
-  static AllocatorChoice read_environment() {
-    auto choice = memory::choice_from_environment();
+  [[nodiscard]] AllocatorChoice read_environment() const {
+    auto choice = memory::choice_from_environment(variables_);
     if (!choice) throw InvalidArgument(choice.error());
     for (const std::string& warning : choice->warnings) {
       std::fprintf(stderr, "headroom: %s\n", warning.c_str());
@@ -110,6 +120,7 @@ class Allocators {
   }
 
   ForkSafeMutex mutex_{ForkSafeMutex::Rank::kAllocators};
+  PyTorchVariables variables_ = PyTorchVariables::kRead;
   std::optional<AllocatorChoice> choice_;
   // All of the kind of choice_, but for devices that have no pages.
   std::vector<std::unique_ptr<Allocator>> allocators_;
@@ -173,6 +184,11 @@ memory::Allocator& allocator(WhichDevice which) { return allocators().of(which.r
 
 memory::Allocator* find_allocator(memory::DeviceAddress address) {
   return allocators().having(address);
+}
+
+std::vector<std::string> ignore_pytorch_variables() {
+  allocators().ignore_pytorch_variables();
+  return memory::pytorch_variables_in_environment();
 }
 
 void set_allocator_observer(std::function<void(memory::Allocator&)> observer) {

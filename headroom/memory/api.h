@@ -15,6 +15,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headroom/device/device.h"
 #include "headroom/memory/allocator.h"
@@ -60,6 +61,11 @@ void set_device(WhichDevice which);
 // The allocator whose device has the address; null where none has, or nothing was allocated there.
 // Of meta devices, whose addresses may be the same, the first.
 [[nodiscard]] memory::Allocator* find_allocator(memory::DeviceAddress address);
+
+// For a program in which PyTorch's own allocator reads them too: from now on PyTorch's variables
+// set up no allocator of ours, and only HEADROOM_ALLOC_CONF does. Returns those that are set.
+// Throws Error where the environment was read before, for an allocator or its settings.
+std::vector<std::string> ignore_pytorch_variables();
 
 // Told of every allocator of the process: of those there are at once, of others as they are made,
 // before anybody else has them. An empty function stops. It must not call allocator().

@@ -10,10 +10,9 @@
 namespace headroom::memory {
 namespace {
 
+using internal::kPyTorchVariables;
+
 constexpr const char* kOwnVariable = "HEADROOM_ALLOC_CONF";
-// In PyTorch's order: the first that is set counts alone.
-constexpr std::array<const char*, 3> kPyTorchVariables{
-    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
 Result<ParsedConfig, std::string> parse_variable(const char* name,
                                                  std::string_view text,

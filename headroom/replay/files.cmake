@@ -1,5 +1,6 @@
 set(HEADROOM_REPLAY_SOURCES
   async_pool_model.cpp
+  bounds.cpp
   cards.cpp
   compare.cpp
   infer_empty_caches.cpp
@@ -26,6 +27,7 @@ set(HEADROOM_REPLAY_SOURCES
   verify.cpp)
 set(HEADROOM_REPLAY_HEADERS
   async_pool_model.h
+  bounds.h
   cards.h
   compare.h
   infer_empty_caches.h

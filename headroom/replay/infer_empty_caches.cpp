@@ -1,5 +1,6 @@
 #include "headroom/replay/infer_empty_caches.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,13 +10,6 @@
 namespace headroom::replay {
 
 namespace {
-
-bool gives_anything_back(const trace::Events& events) {
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    if (internal::gives_back(events.action(i))) return true;
-  }
-  return false;
-}
 
 // Puts the kEmptyCache ops before the ops of these events.
 void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& events) {
@@ -46,14 +40,28 @@ void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& eve
   program.op_events = std::move(op_events);
 }
 
+// What people ask about may be another card or limit than the recorded run had.
+Bounds not_contradicted(const RecordedLimit& recorded, const KnownRun& run) {
+  Bounds out;
+  if (run.card_bytes &&
+      *run.card_bytes >= std::max(recorded.card_at_least_bytes, recorded.reached_bytes)) {
+    out.card_bytes = run.card_bytes;
+  }
+  if (run.limit_bytes && lets_through(recorded, *run.limit_bytes)) {
+    out.limit_bytes = run.limit_bytes;
+  }
+  return out;
+}
+
 }  // namespace
 
 Program with_inferred_empty_caches(Program program, const KnownRun& run) {
   if (program.is_of_paged || program.empty_caches > 0) return program;
-  if (!gives_anything_back(program.device->events)) return program;
+  if (!internal::gives_anything_back(program.device->events)) return program;
+  const Bounds known = not_contradicted(program.limit, run);
   const Verification as_recorded = verify(
       program,
-      {.version = run.version, .card_bytes = run.card_bytes, .limit_bytes = run.limit_bytes});
+      {.version = run.version, .card_bytes = known.card_bytes, .limit_bytes = known.limit_bytes});
   insert_empty_caches(program, as_recorded.empty_caches);
   return program;
 }
@@ -61,8 +69,11 @@ Program with_inferred_empty_caches(Program program, const KnownRun& run) {
 Program compile_with_empty_caches(const trace::Trace& trace,
                                   const trace::DeviceTrace& device,
                                   const KnownRun& run) {
-  return with_inferred_empty_caches(
-      compile(trace, device, {.version = run.version, .card_bytes = run.card_bytes}), run);
+  Program program = compile(trace, device, {.version = run.version});
+  if (const Bounds known = not_contradicted(program.limit, run); known.card_bytes) {
+    program.start_reservations = internal::find_reservations(program, *known.card_bytes);
+  }
+  return with_inferred_empty_caches(std::move(program), run);
 }
 
 }  // namespace headroom::replay

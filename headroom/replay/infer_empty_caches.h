@@ -13,7 +13,8 @@
 
 namespace headroom::replay {
 
-// What is known of the run that was recorded. What is unset is inferred, or taken from a table.
+// What is known of the run that was recorded. What is unset is inferred, or taken from a table; a
+// card or a limit that contradicts the recording is taken for another run's, and left out.
 struct KnownRun {
   std::optional<memory::PyTorchVersion> version{};
   std::optional<std::uint64_t> card_bytes{};

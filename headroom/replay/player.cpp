@@ -97,10 +97,15 @@ ReplayResult replay_bounds(const Program& program, const ReplayOptions& options)
 
 ReplayOptions with_settings(const Program& program,
                             const memory::AllocatorConfig& config,
-                            std::optional<std::uint64_t> card_bytes) {
+                            const Bounds& bounds) {
   ReplayOptions options{.config = config,
                         .version = program.version,
-                        .card_bytes = card_bytes.value_or(kDefaultCardBytes)};
+                        .card_bytes = bounds.card_bytes.value_or(kDefaultCardBytes)};
+  if (bounds.limit_bytes) {
+    options.limit_bytes = bounds.limit_bytes;
+    options.config.memory_fraction = 1;
+    return options;
+  }
   // A limit that was set in the settings string is no setting one would change.
   options.config.memory_fraction = program.config.memory_fraction;
   const RecordedLimit& limit = program.limit;
@@ -108,20 +113,23 @@ ReplayOptions with_settings(const Program& program,
   if (limit.said_bytes || limit.fraction || !limit.floor_bytes) return options;
   if (!limit.was_device_full) {
     options.limit_bytes = limit.floor_bytes;
-  } else if (*limit.floor_bytes < options.card_bytes) {
+    return options;
+  }
+  const bool is_same_card = !bounds.card_bytes || can_be_card_of(limit, *bounds.card_bytes);
+  if (is_same_card && *limit.floor_bytes < options.card_bytes) {
     options.outside_bytes = options.card_bytes - *limit.floor_bytes;
   }
   return options;
 }
 
-ReplayOptions as_recorded(const Program& program, std::optional<std::uint64_t> card_bytes) {
-  return with_settings(program, program.config, card_bytes);
+ReplayOptions as_recorded(const Program& program, const Bounds& bounds) {
+  return with_settings(program, program.config, bounds);
 }
 
 ReplayOptions with_paged(const Program& program,
                          const memory::PagedOptions& paged,
-                         std::optional<std::uint64_t> card_bytes) {
-  ReplayOptions options = with_settings(program, {}, card_bytes);
+                         const Bounds& bounds) {
+  ReplayOptions options = with_settings(program, {}, bounds);
   options.paged = paged;
   return options;
 }

@@ -25,6 +25,7 @@
 #include "headroom/memory/out_of_memory.h"
 #include "headroom/memory/paged/paged_allocator.h"
 #include "headroom/memory/stats.h"
+#include "headroom/replay/bounds.h"
 #include "headroom/replay/program.h"
 
 namespace headroom::replay {
@@ -132,17 +133,17 @@ struct ReplayResult {
   [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.holds(); }
 };
 
-// The settings the recording was made under, with the limit as far as it is known.
-[[nodiscard]] ReplayOptions as_recorded(const Program& program,
-                                        std::optional<std::uint64_t> card_bytes = std::nullopt);
+// The settings the recording was made under, with the card and the limit as far as they are known,
+// or those that are asked about.
+[[nodiscard]] ReplayOptions as_recorded(const Program& program, const Bounds& bounds = {});
 // Other settings on the same card, under the same limit.
 [[nodiscard]] ReplayOptions with_settings(const Program& program,
                                           const memory::AllocatorConfig& config,
-                                          std::optional<std::uint64_t> card_bytes = std::nullopt);
+                                          const Bounds& bounds = {});
 // Our allocator on the same card, under the same limit.
 [[nodiscard]] ReplayOptions with_paged(const Program& program,
                                        const memory::PagedOptions& paged = {},
-                                       std::optional<std::uint64_t> card_bytes = std::nullopt);
+                                       const Bounds& bounds = {});
 
 [[nodiscard]] ReplayResult replay(const Program& program, const ReplayOptions& options);
 

@@ -33,13 +33,14 @@ PolicyKind kind_of(const memory::AllocatorChoice& choice) {
   return PolicyKind::kSettings;
 }
 
-// What the recording had, where it says so: its share of the card, or what a failure tells.
-std::optional<std::uint64_t> limit_of(const Program& program, std::uint64_t card) {
-  if (program.limit.said_bytes) return program.limit.said_bytes;
-  if (program.limit.fraction) {
-    return static_cast<std::uint64_t>(*program.limit.fraction * static_cast<double>(card));
-  }
-  return program.limit.floor_bytes;
+// What the recording had, where it says so: its share of the card, or what a failure tells. That a
+// card was full says nothing of another one.
+std::optional<std::uint64_t> limit_of(const Program& program, std::optional<std::uint64_t> card) {
+  const RecordedLimit& recorded = program.limit;
+  if (recorded.said_bytes) return recorded.said_bytes;
+  if (recorded.fraction) return part_of(*recorded.fraction, card.value_or(kDefaultCardBytes));
+  const bool is_other_card = card && !can_be_card_of(recorded, *card);
+  return recorded.was_device_full && is_other_card ? std::nullopt : recorded.floor_bytes;
 }
 
 class PolicyRun {
@@ -75,34 +76,51 @@ class PolicyRun {
  private:
   // With the driver's recorded answers, unless the question is what would have been otherwise.
   void run_as_recorded() {
-    const bool is_otherwise = (options_.limit_bytes || options_.card_bytes) && !options_.verifies;
-    ReplayOptions replay_options = as_recorded(program_, card_);
+    const Bounds asked = this->asked();
+    if (runs_as_recorded(program_, asked)) return run_on_record(asked);
+    ReplayOptions replay_options = as_recorded(program_, asked);
     replay_options.version = version_;
-    if (is_otherwise) {
-      set_bounds(replay_options);
-      predict(replay_options);
-      return;
-    }
-    Verification v = verify(program_,
-                            {.version = options_.version,
-                             .card_bytes = options_.card_bytes,
-                             .limit_bytes = options_.limit_bytes,
-                             .sink = options_.sink,
-                             .timeline_samples = options_.timeline_samples});
+    set_bounds(replay_options);
+    predict(replay_options);
+    if (options_.verifies) out_.verification = verify(recorded(), verify_options(asked));
+  }
+
+  void run_on_record(const Bounds& asked) {
+    VerifyOptions how = verify_options(asked);
+    how.sink = options_.sink;
+    how.timeline_samples = options_.timeline_samples;
+    Verification v = verify(recorded(), how);
     out_.result = v.result;
+    // Even where the run went astray: this is what the recording says.
+    out_.result.fits = program_.failures == 0;
+    out_.result.ooms = program_.failures;
     out_.version = v.version;
     out_.card_bytes = v.card_bytes;
     out_.limit_bytes = v.limit_bytes;
+    ReplayOptions replay_options = as_recorded(program_, {.card_bytes = v.card_bytes});
     replay_options.version = v.version;
-    replay_options.card_bytes = v.card_bytes;
     if (options_.verifies) out_.verification = std::move(v);
     find_smallest(replay_options);
+  }
+
+  [[nodiscard]] Bounds asked() const {
+    return {.card_bytes = options_.card_bytes, .limit_bytes = options_.limit_bytes};
+  }
+
+  [[nodiscard]] VerifyOptions verify_options(const Bounds& asked) const {
+    return {.version = options_.version,
+            .card_bytes = asked.card_bytes,
+            .limit_bytes = asked.limit_bytes};
+  }
+
+  [[nodiscard]] const Program& recorded() const {
+    return options_.recorded != nullptr ? *options_.recorded : program_;
   }
 
   void run_settings() {
     ReplayOptions replay_options{
         .config = config_of(out_.policy, version_), .version = version_, .card_bytes = card_};
-    if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, card_);
+    if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, options_.card_bytes);
     set_bounds(replay_options);
     predict(replay_options);
   }
@@ -112,7 +130,7 @@ class PolicyRun {
                                  .paged = out_.policy.choice.paged,
                                  .card_bytes = card_,
                                  .checks_bound = options_.checks_bound};
-    if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, card_);
+    if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, options_.card_bytes);
     set_bounds(replay_options);
     predict(replay_options);
   }
@@ -148,7 +166,7 @@ class PolicyRun {
   void run_model() {
     const auto started = std::chrono::steady_clock::now();
     std::optional<std::uint64_t> limit = options_.limit_bytes;
-    if (!limit && program_.failures > 0) limit = limit_of(program_, card_);
+    if (!limit && program_.failures > 0) limit = limit_of(program_, options_.card_bytes);
     const AsyncPoolResult model =
         model_async_pool(program_, std::min(limit.value_or(UINT64_MAX), card_));
     ReplayResult& result = out_.result;

@@ -45,6 +45,8 @@ struct PolicyOptions {
   std::optional<std::uint64_t> card_bytes{};
   std::optional<std::uint64_t> limit_bytes{};
   bool verifies = false;  // compares kAsRecorded with the recording
+  // What is compared, where the program is from_live_blocks() of it.
+  const Program* recorded = nullptr;
   bool finds_smallest_limit = false;
   bool checks_bound = false;  // of kPaged, after every op
   std::size_t timeline_samples = 0;
@@ -69,6 +71,9 @@ struct PolicyResult {
                                                           const Policy& policy);
 
 // Throws InvalidArgument for settings that the version does not read.
+//
+// kAsRecorded under bounds with which it runs_as_recorded() is what the recording says. Other
+// bounds are predicted, with and without a comparison.
 //
 // A limit that is not given is the recorded one for kAsRecorded. Other settings have none, unless
 // the recording has failures: whether those would have been served is then the question, so they

@@ -292,6 +292,7 @@ Program from_live_blocks(Program program) {
   op_events.insert(op_events.end(), program.op_events.begin(), program.op_events.end());
   program.ops = std::move(ops);
   program.op_events = std::move(op_events);
+  program.starts_with_live_blocks = true;
   program.start = {};
   program.start_slots.clear();
   program.start_reservations.clear();

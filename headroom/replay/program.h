@@ -85,6 +85,7 @@ struct Program {
   analysis::StartState start{};
   std::vector<StartSlot> start_slots{};
   std::vector<StartReservation> start_reservations{};
+  bool starts_with_live_blocks = false;  // it was changed by from_live_blocks()
 
   // As recorded; PyTorch's factory settings where our own allocator was recorded.
   bool is_of_paged = false;
@@ -105,7 +106,9 @@ struct Program {
   std::optional<std::size_t> first_failure_op{};
   analysis::Anomalies anomalies{};
 
-  [[nodiscard]] bool is_whole() const noexcept { return start.is_empty(); }
+  [[nodiscard]] bool is_whole() const noexcept {
+    return start.is_empty() && !starts_with_live_blocks;
+  }
   // Of the event that the op stems from.
   [[nodiscard]] std::int64_t time_us_at(std::size_t op) const;
   // From that op to the last, as recorded; 0 where no times were.

@@ -19,10 +19,8 @@ class LimitFinder {
   LimitFinder(const trace::Trace& trace,
               const trace::DeviceTrace& device,
               std::uint64_t reserved_at_start)
-      : device_(device),
-        config_(trace::recorded_config(trace)),
-        reserved_(reserved_at_start),
-        most_reserved_(reserved_) {
+      : device_(device), config_(trace::recorded_config(trace)), reserved_(reserved_at_start) {
+    out_.most_reserved_bytes = reserved_;
     out_.reached_bytes = reserved_;
     out_.said_bytes = trace::recorded_device(trace, device).limit_bytes;
     const double fraction = config_.memory_fraction;
@@ -33,8 +31,8 @@ class LimitFinder {
     const Events& events = device_.events;
     for (std::size_t i = 0; i < events.size(); ++i) step(events, i);
     if (out_.refused_bytes && !out_.fraction) {
-      out_.floor_bytes =
-          out_.was_device_full ? std::max(most_reserved_, at_failure_) : out_.reached_bytes;
+      out_.floor_bytes = out_.was_device_full ? std::max(out_.most_reserved_bytes, at_failure_)
+                                              : out_.reached_bytes;
     }
     return out_;
   }
@@ -48,7 +46,7 @@ class LimitFinder {
         [[fallthrough]];
       case Action::kSegmentAlloc:
         reserved_ += size;
-        most_reserved_ = std::max(most_reserved_, reserved_);
+        out_.most_reserved_bytes = std::max(out_.most_reserved_bytes, reserved_);
         out_.reached_bytes = std::max(out_.reached_bytes, reserved_);
         break;
       case Action::kSegmentFree:
@@ -98,7 +96,6 @@ class LimitFinder {
   memory::AllocatorConfig config_;
   RecordedLimit out_;
   std::uint64_t reserved_;
-  std::uint64_t most_reserved_;
   std::uint64_t at_failure_ = 0;  // what could be had at the first one, where the device was full
   std::optional<std::uint64_t> before_map_;  // reserved when the request at hand began to map
 };

@@ -18,6 +18,7 @@ struct RecordedLimit {
   std::optional<double> fraction{};
   // Reserved bytes that were reached or would have been, had the last request been granted:
   std::uint64_t reached_bytes = 0;               // the limit was at least this
+  std::uint64_t most_reserved_bytes = 0;         // reached without the "would"
   std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
   std::optional<std::uint64_t> free_bytes{};     // of the device at the first failure
   // What was reserved and what was free at a failure: no card has less.
@@ -27,6 +28,11 @@ struct RecordedLimit {
   // The device had less left than was asked of it; else a limit came first.
   bool was_device_full = false;
 };
+
+// The share of a card's bytes, as PyTorch computes it.
+[[nodiscard]] constexpr std::uint64_t part_of(double fraction, std::uint64_t bytes) noexcept {
+  return static_cast<std::uint64_t>(fraction * static_cast<double>(bytes));
+}
 
 // `start` is that of the device's history.
 [[nodiscard]] RecordedLimit recorded_limit(const trace::Trace& trace,

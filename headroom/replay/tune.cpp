@@ -61,22 +61,38 @@ class Search {
     trial.candidate.conf = programs_[0]->conf;
     trial.candidate.config = programs_[0]->config;
     trial.candidate.parts = parts(space_.setting_of(programs_[0]->config));
-    if (trial.candidate.fits && is_question_of_the_recording())
-      take_recorded_peaks(trial.candidate);
+    if (!options_.version) take_recorded(trial.candidate);
     return std::move(trial.candidate);
   }
 
-  [[nodiscard]] bool is_question_of_the_recording() const {
-    return !options_.limit_bytes && !options_.card_bytes && !options_.version;
+  // What is on record needs no prediction.
+  void take_recorded(Candidate& current) const {
+    const bool is_recorded = std::ranges::all_of(programs_, [&](const Program* program) {
+      return runs_as_recorded(*program, trials_.bounds());
+    });
+    if (!is_recorded) return;
+    for (const Program* program : programs_) {
+      if (program->failures == 0) continue;
+      current.fits = false;
+      current.served = std::min(current.served,
+                                static_cast<double>(*program->first_failure_op) /
+                                    static_cast<double>(program->ops.size()));
+    }
+    const bool has_failures = std::ranges::any_of(
+        programs_, [](const Program* program) { return program->failures > 0; });
+    if (has_failures) return;
+    current.fits = true;
+    current.served = 1;
+    take_recorded_peaks(current);
   }
 
-  // Here nothing has to be predicted.
   void take_recorded_peaks(Candidate& current) const {
     std::vector<std::uint64_t> peaks;
     double overhead = 0;
     for (const Program* program : programs_) {
-      peaks.push_back(internal::recorded_peak(*program));
-      if (peaks.back() < program->peak_live) return;  // segments were not recorded
+      peaks.push_back(program->limit.most_reserved_bytes);
+      // Where segments were not recorded, or what was cached at the start was left out.
+      if (peaks.back() < program->peak_live || program->starts_with_live_blocks) return;
       overhead += static_cast<double>(peaks.back()) /
                   static_cast<double>(std::max<std::uint64_t>(program->peak_live, 1));
     }

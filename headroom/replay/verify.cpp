@@ -108,7 +108,7 @@ class Verifier {
   }
 
   Attempt attempt(memory::PyTorchVersion version, std::uint64_t card) {
-    ReplayOptions options = as_recorded(program_, card);
+    ReplayOptions options = as_recorded(program_, {.card_bytes = card});
     options.version = version;
     if (options_.limit_bytes) options.limit_bytes = options_.limit_bytes;
     return ReadingSearch(program_, std::move(options)).run();

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +25,9 @@
 namespace headroom::train {
 
 // How many steps are planned where nothing repeats itself before: then a plan holds for so many.
+// A step of a huge model takes seconds to plan, so that PlanOptions::most_changes is a bound too.
 inline constexpr int kMostPlannedSteps = 256;
+inline constexpr int kFewestPlannedSteps = 4;
 
 struct PlanOptions {
   std::optional<std::uint64_t> limit_bytes{};  // of what the allocator may reserve
@@ -35,6 +38,10 @@ struct PlanOptions {
   // the processor.
   std::optional<device::BackendProfile> profile{};
   bool has_formulas = true;
+  // Past so many allocations and frees no further step is planned.
+  std::uint64_t most_changes = 2'000'000;
+  // Told how many steps were planned, of a run that may be one of several.
+  std::function<void(int steps)> progress{};
 };
 
 // What is held at the peak under one name: a block of the model.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,8 @@
 
 #include "headroom/device/device.h"
 #include "headroom/device/registry.h"
+#include "headroom/memory/allocator_choice.h"
+#include "headroom/memory/api.h"
 
 #include "bindings/c/headroom.h"
 #include "tests/support/device_status.h"
@@ -252,6 +255,78 @@ TEST_F(TorchPlugin, ManyThreadsReadWhatTheyWroteWithoutARecord) {
   for (std::uintptr_t i = 0; i < kThreads; ++i) threads.emplace_back(work, i);
   for (std::thread& thread : threads) thread.join();
 }
+
+// --- The environment (#22) -----------------------------------------------------------------------
+
+constexpr int kIsPaged = 10;
+constexpr int kIsNative = 11;
+constexpr int kFailed = 12;
+
+// Ends the process with the allocator that the plug-in made as its exit code.
+[[noreturn]] void exit_with_allocator(const std::map<std::string, std::string>& variables) {
+  for (const char* name : {"HEADROOM_ALLOC_CONF",
+                           "PYTORCH_CUDA_ALLOC_CONF",
+                           "PYTORCH_HIP_ALLOC_CONF",
+                           "PYTORCH_ALLOC_CONF"}) {
+    unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
+  }
+  for (const auto& [name, value] : variables) {
+    setenv(name.c_str(), value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  (void)cpu(kShared);
+  for (int i = 0; i < 3; ++i) {
+    if (headroom_torch_malloc(512, kShared, nullptr) == nullptr) std::_Exit(kFailed);
+  }
+  if (headroom_torch_malloc(512, kOther, nullptr) == nullptr) std::_Exit(kFailed);
+  const memory::AllocatorChoice choice = allocator("cpu:0").settings();
+  std::_Exit(choice.paged && choice.config.memory_fraction == 1 ? kIsPaged : kIsNative);
+}
+
+struct EnvironmentRow {
+  const char* name;
+  std::map<std::string, std::string> variables;
+  int exit_code;
+  const char* stderr_pattern;
+};
+
+class TorchPluginDeathTest : public ::testing::TestWithParam<EnvironmentRow> {};
+
+TEST_P(TorchPluginDeathTest, OnlyHeadroomsVariableChoosesTheAllocator) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_with_allocator(GetParam().variables),
+              ::testing::ExitedWithCode(GetParam().exit_code),
+              GetParam().stderr_pattern);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Environment,
+    TorchPluginDeathTest,
+    ::testing::Values(
+        EnvironmentRow{"Nothing", {}, kIsPaged, "^$"},
+        EnvironmentRow{"PyTorchsSettings",
+                       {{"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"}},
+                       kIsPaged,
+                       "^headroom: ignored: PYTORCH_CUDA_ALLOC_CONF \\(for PyTorch's own "
+                       "allocator; HEADROOM_ALLOC_CONF sets headroom's\\)\n$"},
+        EnvironmentRow{"TextThatPyTorchRefuses",
+                       {{"PYTORCH_ALLOC_CONF", "nonsense"}, {"PYTORCH_HIP_ALLOC_CONF", ""}},
+                       kIsPaged,
+                       "^headroom: ignored: PYTORCH_HIP_ALLOC_CONF, PYTORCH_ALLOC_CONF [^\n]*\n$"},
+        EnvironmentRow{"AFractionOfTheCard",
+                       {{"PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.5"}},
+                       kIsPaged,
+                       "^headroom: ignored: PYTORCH_ALLOC_CONF [^\n]*\n$"},
+        EnvironmentRow{"Ours", {{"HEADROOM_ALLOC_CONF", "backend:native"}}, kIsNative, "^$"},
+        EnvironmentRow{"OursBesidePyTorchs",
+                       {{"HEADROOM_ALLOC_CONF", "max_split_size_mb:64"},
+                        {"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"}},
+                       kIsNative,
+                       "^headroom: ignored: PYTORCH_CUDA_ALLOC_CONF [^\n]*\n$"},
+        EnvironmentRow{"OursMisspelt",
+                       {{"HEADROOM_ALLOC_CONF", "backend:page"}},
+                       kFailed,
+                       "^headroom: HEADROOM_ALLOC_CONF: backend: found 'page'"}),
+    [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace
 }  // namespace headroom

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using headroom::testing::ProcessResult;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 class CommandFiles : public ::testing::Test {
@@ -146,6 +147,17 @@ TEST_F(CommandFiles, NoCommandOverwritesUnasked) {
     expect_one_line(headroom(command), "'old' exists; --force overwrites it");
     EXPECT_EQ(get("old"), "precious");
   }
+}
+
+TEST_F(CommandFiles, APageHasTheEndingOfAPage) {  // #22
+  for (const char* name : {"x.txt", "page", "page.html.json", ".html"}) {
+    const ProcessResult done = headroom(std::string("plan mlp -o ") + name);
+    expect_one_line(done, "does not end in .html; name it ");
+    EXPECT_EQ(done.exit_code, 2) << name;
+  }
+  EXPECT_THAT(names(), IsEmpty());
+  EXPECT_EQ(headroom("plan mlp -o page.html").exit_code, 0);
+  EXPECT_THAT(headroom("plan mlp -o /dev/stdout").out, HasSubstr("</html>"));
 }
 
 TEST_F(CommandFiles, DevicesWithoutEventsCostNothing) {

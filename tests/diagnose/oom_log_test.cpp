@@ -108,6 +108,47 @@ TEST(OomLog, SaysThatAnInternalErrorIsNoProof) {
   EXPECT_THAT(log.error(), HasSubstr("alone does not mean out of memory"));
 }
 
+// People take these for out of memory, and are told what they are.
+TEST(OomLog, SaysWhatANearMissIs) {
+  struct Row {
+    const char* text;
+    const char* says;
+  };
+  for (const Row& row :
+       {Row{"triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: "
+            "131072, "
+            "Hardware limit: 101376. Reducing block sizes or `num_stages` may help.",
+            "not about the card's memory"},
+        Row{"ptxas error: Entry function 'k' uses too much shared data (0xd000 bytes, 0xc000 max)",
+            "not about the card's memory"},
+        Row{"RuntimeError: CUDA error: too many resources requested for launch",
+            "not about the card's memory"},
+        Row{"bfc_allocator.cc:219] Allocator (GPU_0_bfc) ran out of memory trying to allocate "
+            "512.00MiB. The caller indicates that this is not a failure, but may mean that there "
+            "could be performance gains if more memory were available.",
+            "nothing failed"},
+        Row{"RuntimeError: CUDA error: an illegal memory access was encountered", "not a shortage"},
+        Row{"OSError: [Errno 28] No space left on device", "about a disk"},
+        Row{"java.lang.OutOfMemoryError: Java heap space", "heap of Java"},
+        Row{"FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+            "heap of JavaScript"}}) {
+    const auto log = read_oom_log(row.text);
+    ASSERT_FALSE(log) << row.text;
+    EXPECT_THAT(log.error(), HasSubstr(row.says));
+  }
+}
+
+// The driver's error inside a library's is that library's; one elsewhere in the log is another.
+TEST(OomLog, KeepsTheRuntimesErrorWhereNoLibraryWrapsIt) {
+  const std::string far(1000, '.');
+  const auto log = read_oom_log("[TRT] Requested amount of GPU memory (1024 bytes) could not be\n" +
+                                far + "\nRuntimeError: CUDA error: out of memory\n");
+  ASSERT_TRUE(log) << log.error();
+  ASSERT_EQ(log->messages.size(), 2U);
+  EXPECT_EQ(log->messages[0].writer, Writer::kTensorRt);
+  EXPECT_EQ(log->messages[1].writer, Writer::kCudaRuntime);
+}
+
 TEST(OomLog, RefusesWhatIsNoMessage) {
   for (const char* text : {"",
                            "\n\n\n",
@@ -116,7 +157,15 @@ TEST(OomLog, RefusesWhatIsNoMessage) {
                            "ncclUnhandledCudaError: invalid argument",
                            "Killing time",
                            "Free memory on device 0 is fine",
-                           "Unable to allocate a port"}) {
+                           "Unable to allocate a port",
+                           "using SIGKILL to stop worker 3, as asked",
+                           "INFO: out of memory handling is on",
+                           "MemoryError handling: passed",
+                           "Pod oom-demo is Running",
+                           "loss 0.137 exit",
+                           "failed to allocate CUDA stream",
+                           "error: Out Of Memory Killer is disabled",
+                           "torch.cuda.OutOfMemoryError is caught in train.py:12"}) {
     const auto log = read_oom_log(text);
     ASSERT_FALSE(log) << text;
     EXPECT_THAT(log.error(), ::testing::Not(HasSubstr("\n")));

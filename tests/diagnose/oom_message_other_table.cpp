@@ -46,12 +46,12 @@ std::vector<MessageRow> other_messages() {
       {"CudaMalloc",
        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc "
        "failed: out of memory",
-       "cuda_runtime",
+       "llama_cpp",
        "",
        gib(4),
        "",
        "",
-       "see_who_holds,use_less"},
+       "llama_cpp_fewer_layers,see_who_holds"},
       {"HipRuntime",
        "RuntimeError: HIP error: out of memory",
        "hip_runtime",
@@ -370,6 +370,7 @@ void PrintTo(const MessageRow& row, std::ostream* out) { *out << row.name; }
 std::vector<MessageRow> all_messages() {
   std::vector<MessageRow> rows = pytorch_messages();
   for (const MessageRow& row : other_messages()) rows.push_back(row);
+  for (const MessageRow& row : inference_messages()) rows.push_back(row);
   return rows;
 }
 

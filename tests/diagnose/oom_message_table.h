@@ -11,11 +11,11 @@ struct MessageRow {
   const char* name;
   const char* text;
   const char* writer;
-  const char* versions;  // "1.10-2.0", "2.2-", ""
-  std::uint64_t asked;
-  const char* verdict;  // "" where the numbers do not tell
-  const char* own;      // "", "named", "maybe" or a pid found by arithmetic
-  const char* remedies;
+  const char* versions = "";  // "1.10-2.0", "2.2-", ""
+  std::uint64_t asked = 0;
+  const char* verdict = "";  // "" where the numbers do not tell
+  const char* own = "";      // "", "named", "maybe" or a pid found by arithmetic
+  const char* remedies = "";
 };
 
 void PrintTo(const MessageRow& row, std::ostream* out);
@@ -24,6 +24,8 @@ void PrintTo(const MessageRow& row, std::ostream* out);
 [[nodiscard]] std::vector<MessageRow> pytorch_messages();
 // Of drivers, libraries, other frameworks and the machine.
 [[nodiscard]] std::vector<MessageRow> other_messages();
+// Of programs that serve models or move data, and of schedulers.
+[[nodiscard]] std::vector<MessageRow> inference_messages();
 // All of them.
 [[nodiscard]] std::vector<MessageRow> all_messages();
 

@@ -82,6 +82,9 @@ TEST_P(OomMessages, SayTheSameBehindPrefixes) {
                                    "(EngineCore pid=518) ERROR 07-29 21:48:54 [core.py:1141] ",
                                    "2026-05-08 11:47:02.257 ",
                                    "[2026-02-24T20:21:58Z] ",
+                                   "[1,3]<stderr>:",
+                                   "train-1  | ",
+                                   "(Trainer pid=4711, ip=10.0.0.2) ",
                                    "3: "}) {
     std::string text = prefix;
     for (const char* c = GetParam().text; *c != '\0'; ++c) {

@@ -316,5 +316,31 @@ TEST(ApiDeathTest, TheEnvironmentSetsUpTheAllocators) {
       run("HEADROOM_ALLOC_CONF", "expandable:True"), ExitedWithCode(12), "HEADROOM_ALLOC_CONF");
 }
 
+// The exit code of exit_with_settings(), for a program that ignores PyTorch's variables.
+int exit_without_pytorch(const char* variable, const char* value) {
+  setenv(variable, value, 1);
+  for (const std::string& name : ignore_pytorch_variables()) std::fputs(name.c_str(), stderr);
+  (void)ignore_pytorch_variables();  // once more changes nothing
+  return exit_with_settings(variable, value);
+}
+
+TEST(ApiDeathTest, WhereTheyAreIgnoredPyTorchsVariablesSetUpNothing) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [](const char* variable, const char* value) {
+    std::exit(exit_without_pytorch(variable, value));
+  };
+  EXPECT_EXIT(run("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+              ExitedWithCode(13),
+              "^PYTORCH_CUDA_ALLOC_CONF$");
+  EXPECT_EXIT(run("PYTORCH_ALLOC_CONF", "nonsense"), ExitedWithCode(13), "^PYTORCH_ALLOC_CONF$");
+  EXPECT_EXIT(run("HEADROOM_ALLOC_CONF", "expandable_segments:True"), ExitedWithCode(10), "^$");
+}
+
+TEST_F(Api, PyTorchsVariablesAreNotIgnoredOnceTheyWereRead) {
+  (void)allocator().allocate(512);
+  EXPECT_THAT([] { (void)ignore_pytorch_variables(); },
+              ThrowsMessage<Error>(HasSubstr("has read the environment before")));
+}
+
 }  // namespace
 }  // namespace headroom

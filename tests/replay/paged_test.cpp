@@ -128,7 +128,7 @@ TEST(PagedReplay, ALimitThatIsTooSmallFails) {
   EXPECT_FALSE(result.fits);
   ASSERT_TRUE(result.first_failure);
   EXPECT_LE(result.peak_reserved, *options.limit_bytes);
-  EXPECT_FALSE(smallest_limit(program, with_paged(program, {}, 1_GiB)));
+  EXPECT_FALSE(smallest_limit(program, with_paged(program, {}, {.card_bytes = 1_GiB})));
 }
 
 TEST(PagedReplay, ObserversSeeTheAllocator) {

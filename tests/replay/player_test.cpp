@@ -109,9 +109,9 @@ TEST_F(Player, ALimitMakesItRetryOrFail) {
 }
 
 TEST_F(Player, ACardIsABoundToo) {
-  ReplayOptions options = as_recorded(gpt2(), 13'000'000'000);
+  ReplayOptions options = as_recorded(gpt2(), {.card_bytes = 13'000'000'000});
   EXPECT_FALSE(replay(gpt2(), options).fits);
-  options = as_recorded(gpt2(), *parse_card("rtx4090"));
+  options = as_recorded(gpt2(), {.card_bytes = *parse_card("rtx4090")});
   EXPECT_TRUE(replay(gpt2(), options).fits);
 }
 
@@ -130,7 +130,7 @@ TEST_F(Player, FindsTheSmallestLimit) {
   EXPECT_FALSE(survives(0.998));
   EXPECT_LT(smallest_limit(resnet(), with_settings(resnet(), expandable()))->bytes,
             smallest->bytes);
-  EXPECT_FALSE(smallest_limit(resnet(), as_recorded(resnet(), 1_GiB)));
+  EXPECT_FALSE(smallest_limit(resnet(), as_recorded(resnet(), {.card_bytes = 1_GiB})));
 }
 
 TEST_F(Player, PoliciesHaveNames) {

@@ -110,7 +110,7 @@ TEST(Program, AFullDeviceIsNoLimit) {
   const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_TRUE(program.limit.was_device_full);
   EXPECT_EQ(program.limit.floor_bytes, 30_MiB);
-  const ReplayOptions options = as_recorded(program, 1_GiB);
+  const ReplayOptions options = as_recorded(program, {.card_bytes = 1_GiB});
   EXPECT_FALSE(options.limit_bytes);
   EXPECT_EQ(options.outside_bytes, 1_GiB - 30_MiB);
   EXPECT_FALSE(replay(program, options).fits);
@@ -192,7 +192,7 @@ TEST(Program, NoDamageCrashesIt) {
     const Program program =
         compile_with_empty_caches(trace, trace.devices[0], {.card_bytes = traffic.card_bytes});
     (void)verify(program, {.card_bytes = traffic.card_bytes});
-    (void)replay_bounds(program, as_recorded(program, traffic.card_bytes));
+    (void)replay_bounds(program, as_recorded(program, {.card_bytes = traffic.card_bytes}));
   }
 }
 

@@ -138,6 +138,24 @@ TEST(PlanHolds, AtExactlyThePlannedLimitForManySteps) {
   }
 }
 
+// #22: 256 steps of a thousand layers took minutes.
+TEST(PlanHolds, ForAsManyStepsAsItSaysWhereItStopsBeforeItSettles) {
+  const StepConfig config{.model = {.name = "resnet50"}};
+  const Plan settled = plan(config, {.has_formulas = false});
+  ASSERT_TRUE(settled.is_settled);
+  ASSERT_GT(settled.steps, kFewestPlannedSteps);
+  int told = 0;
+  const Plan stopped =
+      plan(config, {.has_formulas = false, .most_changes = 1, .progress = [&](int steps) {
+                      told = std::max(told, steps);
+                    }});
+  EXPECT_FALSE(stopped.is_settled);
+  EXPECT_EQ(stopped.steps, kFewestPlannedSteps);
+  EXPECT_EQ(told, stopped.steps);
+  const Trained tight = train_on_meta(config, "", stopped.peak_reserved, stopped.steps);
+  EXPECT_EQ(tight.shortage, "");
+}
+
 TEST(PlanHolds, ForTheBatchThatFits) {
   const unsigned seed = test_seed();
   SCOPED_TRACE(seed_text(seed));

@@ -178,6 +178,11 @@ void judge_vllm(OomMessage& message) {
     message.remedies = {{.kind = RemedyKind::kVllmLowerShare}, {.kind = RemedyKind::kSeeWhoHolds}};
     return;
   }
+  if (message.is_warm_up) {
+    message.remedies = {{.kind = RemedyKind::kVllmLowerShare},
+                        {.kind = RemedyKind::kVllmShorterContext}};
+    return;
+  }
   if (numbers.free_bytes && numbers.asked_bytes > *numbers.free_bytes) {
     message.verdict = Verdict::kShortage;
   }
@@ -225,9 +230,32 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
     case Writer::kCupy:
       return {{.kind = RemedyKind::kUseLess}, {.kind = RemedyKind::kSeeWhoHolds}};
     case Writer::kTensorFlow:
+      if (message.is_host) return {{.kind = RemedyKind::kHostMemory}};
       return {{.kind = RemedyKind::kUseLess},
               {.kind = RemedyKind::kTensorFlowGrowth},
               {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kOnnxRuntime:
+      return {{.kind = RemedyKind::kUseLess},
+              {.kind = RemedyKind::kOnnxArena},
+              {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kTensorRt:
+      return {{.kind = RemedyKind::kTensorRtWorkspace},
+              {.kind = RemedyKind::kUseLess},
+              {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kLlamaCpp:
+      return {{.kind = RemedyKind::kFewerLayers}, {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kRmm:
+      return {{.kind = RemedyKind::kRmmPool},
+              {.kind = RemedyKind::kUseLess},
+              {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kPaddle:
+      return {{.kind = RemedyKind::kUseLess}, {.kind = RemedyKind::kSeeWhoHolds}};
+    case Writer::kMetal:
+      return {{.kind = RemedyKind::kUseLess}};
+    case Writer::kSglang:
+      return {{.kind = RemedyKind::kSglangShare}, {.kind = RemedyKind::kUseLess}};
+    case Writer::kRay:
+      return {{.kind = RemedyKind::kHostMemory}, {.kind = RemedyKind::kRayThreshold}};
     case Writer::kSharedMemory:
       return {{.kind = RemedyKind::kSharedMemorySize}};
     case Writer::kKilled:
@@ -235,6 +263,16 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
     default:
       return {{.kind = RemedyKind::kHostMemory}};
   }
+}
+
+// What was asked for beside what there was, where a text has both.
+std::optional<Verdict> verdict_of(const OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  if (message.writer == Writer::kRay) return Verdict::kShortage;
+  const bool has_room = numbers.asked_bytes <= numbers.free_bytes.value_or(UINT64_MAX) &&
+                        saturating_add(numbers.allocated_bytes.value_or(0), numbers.asked_bytes) <=
+                            numbers.limit_bytes.value_or(UINT64_MAX);
+  return has_room ? std::nullopt : std::optional(Verdict::kShortage);
 }
 
 }  // namespace
@@ -249,6 +287,7 @@ void judge(OomMessage& message) {
     judge_kernel(message);
   } else {
     message.remedies = remedies_of(message);
+    message.verdict = verdict_of(message);
   }
   if (is_no_real_size(message.numbers.asked_bytes)) {
     message.remedies.insert(message.remedies.begin(), {.kind = RemedyKind::kCheckSize});

@@ -23,6 +23,10 @@ std::optional<std::uint64_t> number_behind(std::string_view text, std::string_vi
   return leading_number(text.substr(at + words.size()));
 }
 
+std::string_view last_of(std::string_view text, std::size_t count) {
+  return text.substr(text.size() - std::min(text.size(), count));
+}
+
 ReadMessage plain(const Spot& spot) {
   return {.message = {.writer = spot.writer}, .strength = spot.strength};
 }
@@ -177,18 +181,22 @@ std::uint64_t tensor_bytes(std::string_view text) {
   return bytes;
 }
 
-ReadMessage read_tensorflow(const Spot& spot, std::string_view before, std::string_view text) {
+std::optional<ReadMessage> read_tensorflow(const Spot& spot,
+                                           std::string_view before,
+                                           std::string_view text) {
   ReadMessage out = plain(spot);
+  if (text.starts_with("ResourceExhaustedError")) return out;
   if (text.starts_with("OOM")) {
     out.message.numbers.asked_bytes = tensor_bytes(text);
     const std::string_view on = text.substr(0, std::min<std::size_t>(text.size(), 400));
     out.message.numbers.device = static_cast<int>(
         std::min<std::uint64_t>(number_behind(on, "device:GPU:").value_or(0), 1024));
+    out.message.is_host = has(on, "device:CPU:");
     return out;
   }
   // The allocator is the same in JAX; where the line came from says whose it was.
-  const std::string_view near =
-      before.substr(before.size() - std::min<std::size_t>(before.size(), 200));
+  if (has(text.substr(0, 300), "Thecallerindicatesthatthisisnotafailure")) return std::nullopt;
+  const std::string_view near = last_of(before, 200);
   if (has(near, "external/xla") || has(near, "external/tsl") || has(near, "xla/tsl")) {
     out.message.writer = Writer::kJax;
   }
@@ -244,13 +252,14 @@ void read_vllm_start(std::string_view text, memory::PyTorchMessage& numbers) {
 std::optional<ReadMessage> read_vllm(const Spot& spot, std::string_view text) {
   ReadMessage out = plain(spot);
   memory::PyTorchMessage& numbers = out.message.numbers;
+  out.message.is_warm_up = text.starts_with("CUDAoutofmemory");
   if (text.starts_with("Freememory")) {
     if (!has(text, "onstartupislessthan")) return std::nullopt;
     read_vllm_start(text, numbers);
   }
   if (text.starts_with("Toserve")) {
     const std::size_t need = text.find("KVcacheisneeded");
-    const std::size_t from = text.substr(0, need).rfind('(');
+    const std::size_t from = text.substr(0, need).find_last_of("(,");
     if (need != std::string_view::npos && from != std::string_view::npos) {
       const auto size = leading_size(text.substr(from + 1));
       if (size) numbers.asked_bytes = size->bytes;
@@ -262,7 +271,9 @@ std::optional<ReadMessage> read_vllm(const Spot& spot, std::string_view text) {
 
 // --- The machine ---------------------------------------------------------------------------------
 
-ReadMessage read_kernel(const Spot& spot, std::string_view before, std::string_view text) {
+std::optional<ReadMessage> read_kernel(const Spot& spot,
+                                       std::string_view before,
+                                       std::string_view text) {
   ReadMessage out = plain(spot);
   OomMessage& message = out.message;
   for (const std::string_view words : {"Killedprocess", "Killprocess", ",pid="}) {
@@ -271,12 +282,21 @@ ReadMessage read_kernel(const Spot& spot, std::string_view before, std::string_v
   message.numbers.total_bytes = std::nullopt;
   message.numbers.this_process_bytes = size_behind(text, "anon-rss:");
   // Lines before may say it: what was decided, or an older kernel's announcement.
-  const std::string_view near =
-      before.substr(before.size() - std::min<std::size_t>(before.size(), 600));
+  const std::string_view near = last_of(before, 600);
+  constexpr std::array<std::string_view, 9> kOfJobs{"OOMKilled",
+                                                    "oom-killevent",
+                                                    "oom_killevent",
+                                                    ":OutOfMemory",
+                                                    "State:OUT_OF_MEMORY",
+                                                    "Exceeded",
+                                                    "TERM_MEMLIMIT",
+                                                    "forexceedingmemorylimits",
+                                                    "runningbeyondphysical"};
   message.is_container_limit =
       has(near, "Memorycgroupoutofmemory:") || has(near, "CONSTRAINT_MEMCG") ||
-      has(text.substr(0, 200), "CONSTRAINT_MEMCG") || text.starts_with("OOMKilled") ||
-      text.starts_with("oom-killevent") || text.starts_with("oom_killevent");
+      has(text.substr(0, 200), "CONSTRAINT_MEMCG") ||
+      std::ranges::any_of(kOfJobs, [&](std::string_view words) { return text.starts_with(words); });
+  if (text.starts_with(":OutOfMemory") && !has(last_of(before, 20), "task")) return std::nullopt;
   // Somebody's script may say `Killed process 12`; the kernel says why.
   const bool is_kernel = before.ends_with("utofmemory:") || has(text.substr(0, 200), "total-vm:");
   if (spot.strength == Strength::kWhole && !is_kernel) {
@@ -305,24 +325,137 @@ std::optional<ReadMessage> read_host(const Spot& spot, std::string_view text) {
   return out;
 }
 
+// `std::bad_alloc` with more behind it is somebody's class that derives from it: RMM's, Thrust's.
+std::optional<ReadMessage> read_cpp(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  constexpr std::string_view kMore = "std::bad_alloc:";
+  if (!text.starts_with(kMore)) return out;
+  if (has(text, "RMM") || has(text, "rmm/")) {
+    out.message.writer = Writer::kRmm;
+    out.message.numbers.asked_bytes = size_behind(text, "failedtoallocate").value_or(0);
+    return out;
+  }
+  const std::string_view rest = text.substr(kMore.size());
+  if (rest.empty() || rest.starts_with("out_of_memory:")) return std::nullopt;  // it comes next
+  return out;
+}
+
 std::optional<ReadMessage> read_nccl(const Spot& spot, std::string_view text) {
   const std::string_view near = text.substr(0, 1000);
   if (text.starts_with("nccl") && !has(near, "outofmemory")) return std::nullopt;
   return plain(spot);
 }
 
-// `ggml...: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory`, and what drivers
-// and libraries say, most of them without a number.
-ReadMessage read_runtime(const Spot& spot, std::string_view before) {
+int device_behind(std::string_view text, std::string_view words) {
+  const auto number = number_behind(text, words);
+  return number && *number < 1024 ? static_cast<int>(*number) : 0;
+}
+
+// `allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory`, and what drivers and
+// libraries say, most of them without a number.
+ReadMessage read_runtime(const Spot& spot, std::string_view before, std::string_view text) {
   ReadMessage out = plain(spot);
-  const std::string_view near =
-      before.substr(before.size() - std::min<std::size_t>(before.size(), 120));
+  const std::string_view near = last_of(before, 120);
   for (const std::string_view words : {"allocating", "failedtoallocate", "failedtoalloc"}) {
     const std::size_t at = near.rfind(words);
     if (at == std::string_view::npos) continue;
     if (const auto size = leading_size(near.substr(at + words.size()))) {
       out.message.numbers.asked_bytes = size->bytes;
     }
+  }
+  if (text.starts_with("Memoryallocationerroronworker")) {
+    out.message.numbers.asked_bytes = size_behind(text, "Requestedmemory:").value_or(0);
+  }
+  // llama.cpp names its source on either side; JAX wraps the driver's error.
+  if (has(near, "ggml_") || has(text.substr(0, 200), "ggml")) {
+    out.message.writer = Writer::kLlamaCpp;
+    out.message.numbers.device = std::max(device_behind(near, "ondevice"),
+                                          device_behind(text.substr(0, 200), "currentdevice:"));
+  } else if (before.ends_with("RESOURCE_EXHAUSTED:")) {
+    out.message.writer = Writer::kJax;
+  }
+  return out;
+}
+
+// --- Inference -----------------------------------------------------------------------------------
+
+ReadMessage read_onnx_runtime(const Spot& spot, std::string_view before, std::string_view text) {
+  ReadMessage out = plain(spot);
+  memory::PyTorchMessage& numbers = out.message.numbers;
+  if (text.starts_with("Failed")) {
+    numbers.asked_bytes = number_behind(text, "requestedbufferofsize").value_or(0);
+    return out;
+  }
+  // `Available memory of 1000 is smaller than requested bytes of 2000`: of the arena's limit.
+  numbers.asked_bytes = number_behind(text, "requestedbytesof").value_or(0);
+  const std::string_view near = last_of(before, 60);
+  numbers.free_bytes = number_behind(near, "Availablememoryof");
+  return out;
+}
+
+ReadMessage read_tensorrt(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  for (const std::string_view words : {"Requestedamountofmemory(",
+                                       "RequestedamountofGPUmemory(",
+                                       "Requestedsizewas",
+                                       "Userallocatorerrorallocating"}) {
+    const auto size = number_behind(text.substr(0, 120), words);
+    if (!size) continue;
+    out.message.numbers.asked_bytes = *size;
+    out.strength = Strength::kWhole;
+    break;
+  }
+  return out;
+}
+
+// `failed to allocate CUDA1 buffer of size 10345253120`. These counts have no unit, and what the
+// next line begins with is no unit of theirs.
+std::optional<ReadMessage> read_llama_cpp(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  if (text.starts_with("ggml_vulkan")) {
+    out.message.numbers.asked_bytes = number_behind(text, "allocationofsize").value_or(0);
+    return out;
+  }
+  const std::string_view near = text.substr(0, 60);
+  const std::size_t buffer = near.find("buffer");
+  if (buffer == std::string_view::npos) return std::nullopt;
+  out.message.numbers.asked_bytes = number_behind(near, "bufferofsize").value_or(0);
+  const std::size_t digits = near.find_first_of("0123456789");
+  if (digits < buffer)
+    out.message.numbers.device = device_behind(near.substr(digits - 1), near.substr(digits - 1, 1));
+  return out;
+}
+
+ReadMessage read_metal(const Spot& spot, std::string_view before, std::string_view text) {
+  ReadMessage out = plain(spot);
+  if (has(last_of(before, 200), "ggml")) out.message.writer = Writer::kLlamaCpp;
+  if (text.starts_with("[metal::malloc]")) {
+    out.message.numbers.asked_bytes = size_behind(text, "Attemptingtoallocate").value_or(0);
+    out.message.numbers.limit_bytes = size_behind(text, "maximumallowedbuffersizeof");
+  }
+  return out;
+}
+
+// `Cannot allocate 1.5GB memory on GPU 0, 22GB memory has been allocated and available memory is
+// only 1.65GB`.
+ReadMessage read_paddle(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  memory::PyTorchMessage& numbers = out.message.numbers;
+  numbers.device = device_behind(text, "OutofmemoryerroronGPU");
+  numbers.asked_bytes = size_behind(text, "Cannotallocate").value_or(0);
+  numbers.free_bytes = size_behind(text, "availablememoryisonly");
+  return out;
+}
+
+// `(..., pid=4331, memory used=2.22GB) was running was 59.49GB / 62.58GB (0.95), which exceeds`.
+ReadMessage read_ray(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain(spot);
+  const std::string_view near = text.substr(0, 1000);
+  out.message.pid = number_behind(near, "pid=");
+  out.message.numbers.this_process_bytes = size_behind(near, "memoryused=");
+  const std::size_t at = near.find("wasrunningwas");
+  if (at != std::string_view::npos) {
+    out.message.numbers.total_bytes = size_behind(near.substr(at), "/");
   }
   return out;
 }
@@ -342,7 +475,7 @@ std::optional<ReadMessage> read_spot(const Spot& spot,
       return read_mps(spot, text);
     case Writer::kCudaRuntime:
     case Writer::kHipRuntime:
-      return read_runtime(spot, before);
+      return read_runtime(spot, before, text);
     case Writer::kNccl:
       return read_nccl(spot, text);
     case Writer::kCupy:
@@ -359,6 +492,20 @@ std::optional<ReadMessage> read_spot(const Spot& spot,
     case Writer::kNumpy:
     case Writer::kPython:
       return read_host(spot, text);
+    case Writer::kCpp:
+      return read_cpp(spot, text);
+    case Writer::kOnnxRuntime:
+      return read_onnx_runtime(spot, before, text);
+    case Writer::kTensorRt:
+      return read_tensorrt(spot, text);
+    case Writer::kLlamaCpp:
+      return read_llama_cpp(spot, text);
+    case Writer::kMetal:
+      return read_metal(spot, before, text);
+    case Writer::kPaddle:
+      return read_paddle(spot, text);
+    case Writer::kRay:
+      return read_ray(spot, text);
     default:
       return plain(spot);
   }

@@ -54,8 +54,37 @@ bool is_time(std::string_view word) {
   return is_plain && (colons >= 2 || dashes >= 1 || (has_bracket && word.ends_with(']')));
 }
 
-// `[rank3]:`, `[default3]:` of torchrun; `3:` of srun --label; `(EngineCore pid=518)` of vLLM. The
-// length with the name in `label`; 0 for anything else.
+// `train-1  | ` of docker compose.
+std::size_t service_length(std::string_view text, std::string& label) {
+  const std::string_view word = text.substr(0, word_length(text));
+  const std::size_t number = word.find_last_of("-_");
+  if (number == std::string_view::npos || number + 1 == word.size() || number == 0) return 0;
+  if (!std::ranges::all_of(word.substr(number + 1), is_digit)) return 0;
+  std::size_t bar = word.size();
+  while (bar < text.size() && is_blank(text[bar])) ++bar;
+  if (bar == word.size() || bar + 1 >= text.size() || text[bar] != '|' || text[bar + 1] != ' ') {
+    return 0;
+  }
+  label = word;
+  return bar + 1;
+}
+
+// `[1,3]<stderr>:` of mpirun --tag-output: job and rank.
+std::size_t mpi_length(std::string_view text, std::string& label) {
+  const std::size_t comma = text.find(',');
+  const std::size_t end = text.find("]<std");
+  constexpr std::size_t kLongest = 20;
+  if (!text.starts_with('[') || end > kLongest || comma > end) return 0;
+  const std::string_view rank = text.substr(comma + 1, end - comma - 1);
+  const std::size_t colon = text.find(">:", end);
+  const bool is_rank = !rank.empty() && std::ranges::all_of(rank, is_digit);
+  if (!is_rank || colon == std::string_view::npos || colon > end + kLongest) return 0;
+  label = "rank" + std::string(rank);
+  return colon + 2;
+}
+
+// `[rank3]:`, `[default3]:` of torchrun; `3:` of srun --label; `(EngineCore pid=518)` of vLLM and
+// Ray. The length with the name in `label`; 0 for anything else.
 std::size_t speaker_length(std::string_view text, std::string& label) {
   for (const std::string_view start : {"[rank", "[default"}) {
     const std::size_t end = text.find("]:");
@@ -64,6 +93,9 @@ std::size_t speaker_length(std::string_view text, std::string& label) {
     }
     label = "rank" + std::string(text.substr(start.size(), end - start.size()));
     return end + 2;
+  }
+  for (const auto length : {service_length(text, label), mpi_length(text, label)}) {
+    if (length > 0) return length;
   }
   constexpr std::size_t kLongest = 80;
   if (text.starts_with('(')) {

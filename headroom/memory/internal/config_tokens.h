@@ -2,6 +2,7 @@
 // config.cpp's concern.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,10 @@
 #include "headroom/memory/config.h"
 
 namespace headroom::memory::internal {
+
+// In PyTorch's order: the first that is set counts alone.
+inline constexpr std::array<const char*, 3> kPyTorchVariables{
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
 
 enum class ConfigKey : std::uint8_t {
   kBackend,

@@ -162,13 +162,12 @@ class CheckedPlayer {
     machine_.device().forget_places();
     complete_until(event);  // what a flush has not completed by now
     compare_outputs(event);
+    if (address == 0) ++failures_;
     if (op.kind == OpKind::kAllocate) {
       if (address != events_.address(event)) mismatch_address(event, address);
     } else if (address != 0) {
       mismatch_address(event, address);
       machine_.allocator().free(address);
-    } else {
-      ++failures_;
     }
   }
 

@@ -17,6 +17,13 @@ constexpr std::uint8_t kUnsaid = UINT8_MAX;
 
 }  // namespace
 
+bool gives_anything_back(const Events& events) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (gives_back(events.action(i))) return true;
+  }
+  return false;
+}
+
 // --- Pools ---------------------------------------------------------------------------------------
 
 PoolRoutes::PoolRoutes(const Program& program) : program_(program) {

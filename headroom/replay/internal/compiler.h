@@ -20,6 +20,8 @@ namespace headroom::replay::internal {
   return takes_memory(action) || gives_back(action);
 }
 
+[[nodiscard]] bool gives_anything_back(const trace::Events& events);
+
 // The expandable segments that existed before the first event, on a card of that size.
 [[nodiscard]] std::vector<StartReservation> find_reservations(const Program& program,
                                                               std::uint64_t card_bytes);

@@ -10,7 +10,7 @@ namespace {
 bool is_plain(const Op& op) { return op.kind == OpKind::kAllocate || op.kind == OpKind::kFree; }
 
 bool can_be_halved(const Program& program) {
-  return program.is_whole() && std::ranges::all_of(program.ops, is_plain);
+  return program.start.is_empty() && std::ranges::all_of(program.ops, is_plain);
 }
 
 Program without_ops(const Program& program) {

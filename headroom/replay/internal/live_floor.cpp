@@ -7,7 +7,7 @@
 namespace headroom::replay::internal {
 
 LiveFloor::LiveFloor(const Program& program) {
-  if (!program.is_whole()) return;
+  if (!program.start.is_empty()) return;
   for (const Op& op : program.ops) {
     if (is_request(op)) sizes_.push_back(op.size_bytes);
   }

@@ -33,7 +33,7 @@ void merge(ReplayResult& result, const ReplayResult& again) {
 Trials::Trials(std::span<const Program* const> programs, const TuneOptions& options)
     : programs_(programs), options_(options), has_limit_(options.limit_bytes.has_value()) {
   for (const Program* program : programs) {
-    const ReplayOptions recorded = as_recorded(*program, options.card_bytes);
+    const ReplayOptions recorded = as_recorded(*program, bounds());
     has_limit_ = has_limit_ || recorded.limit_bytes || recorded.config.memory_fraction < 1;
     op_count_ += program->ops.size();
   }
@@ -45,9 +45,8 @@ Trials::Trials(std::span<const Program* const> programs, const TuneOptions& opti
 
 ReplayOptions Trials::options_for(const Program& program,
                                   const memory::AllocatorConfig& config) const {
-  ReplayOptions options = with_settings(program, config, options_.card_bytes);
+  ReplayOptions options = with_settings(program, config, bounds());
   options.version = options_.version.value_or(program.version);
-  if (options_.limit_bytes) options.limit_bytes = options_.limit_bytes;
   options.stop_at_failure = true;
   return options;
 }
@@ -135,22 +134,6 @@ Trial Trials::run(const memory::AllocatorConfig& config, const TrialBounds& boun
 Trial Trials::run_as_recorded() const {
   return run_each(
       [](const Program& program) -> const memory::AllocatorConfig& { return program.config; }, {});
-}
-
-std::uint64_t recorded_peak(const Program& program) {
-  const trace::Events& events = program.device->events;
-  std::uint64_t reserved = program.start.reserved_bytes;
-  std::uint64_t peak = reserved;
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    const memory::Action action = events.action(i);
-    if (action == memory::Action::kSegmentAlloc || action == memory::Action::kSegmentMap) {
-      reserved += events.size_bytes(i);
-      peak = std::max(peak, reserved);
-    } else if (action == memory::Action::kSegmentFree || action == memory::Action::kSegmentUnmap) {
-      reserved -= std::min(reserved, events.size_bytes(i));
-    }
-  }
-  return peak;
 }
 
 }  // namespace headroom::replay::internal

@@ -33,6 +33,10 @@ class Trials {
   Trials(std::span<const Program* const> programs, const TuneOptions& options);
 
   [[nodiscard]] bool has_limit() const noexcept { return has_limit_; }
+  // What is asked about; empty where the question is the recording's own.
+  [[nodiscard]] Bounds bounds() const {
+    return {.card_bytes = options_.card_bytes, .limit_bytes = options_.limit_bytes};
+  }
   // Stops when it is certain to pass the bounds.
   [[nodiscard]] Trial run(const memory::AllocatorConfig& config, const TrialBounds& bounds) const;
   [[nodiscard]] Trial run_as_recorded() const;
@@ -62,8 +66,5 @@ class Trials {
   std::vector<std::unique_ptr<Halves>> halves_{};
   std::vector<std::unique_ptr<LiveFloor>> floors_{};
 };
-
-// What was reserved at most while it was recorded, as its segments say.
-[[nodiscard]] std::uint64_t recorded_peak(const Program& program);
 
 }  // namespace headroom::replay::internal

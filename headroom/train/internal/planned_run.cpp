@@ -24,6 +24,12 @@ struct MetaWorld {
   std::unique_ptr<memory::Allocator> allocator;
 };
 
+// Whether a run that has not settled is to be planned further.
+bool has_patience(int steps, const Meter& meter, const PlanOptions& options) {
+  if (steps < kFewestPlannedSteps) return true;
+  return steps < kMostPlannedSteps && meter.changes() < options.most_changes;
+}
+
 // Whether a run will go on as it has: after a step that ends in a state in which an earlier one
 // ended, with the same allocations at the same addresses, everything happens again.
 class Settling {
@@ -189,9 +195,10 @@ RunNumbers quick_run(const StepConfig& config, const PlanOptions& options) {
   RunNumbers out;
   try {
     StepRunner runner(config, *world.allocator);
-    while (!out.is_settled && out.steps < kMostPlannedSteps) {
+    while (!out.is_settled && has_patience(out.steps, meter, options)) {
       (void)runner.step();
       ++out.steps;
+      if (options.progress) options.progress(out.steps);
       out.is_settled = settling.has_repeated();
     }
   } catch (const memory::OutOfMemory& error) {
@@ -213,11 +220,12 @@ Plan full_run(const StepConfig& config, const PlanOptions& options) {
   std::size_t begin = 0;
   int steps = 0;
   bool is_settled = false;
-  while (!is_settled && steps < kMostPlannedSteps) {
+  while (!is_settled && has_patience(steps, meter, options)) {
     begin = meter.log().size();
     tape.reset();
     (void)runner.step();
     ++steps;
+    if (options.progress) options.progress(steps);
     is_settled = settling.has_repeated();
   }
   const memory::Statistics statistics = world.allocator->statistics();
