@@ -1,6 +1,5 @@
 #include "headroom/autograd/autograd.h"
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,19 +44,6 @@ void check_gradient(const char* who, const Tensor& output, const Tensor& gradien
                         " on " + to_string(output.device().id()));
 }
 
-// Only where we are not in it already.
-class BackwardPhase {
- public:
-  BackwardPhase() {
-    const std::string path = "/" + memory::annotation_path(memory::current_context().annotation);
-    const std::string own = "/" + std::string(to_string(memory::Phase::kBackward));
-    if (!path.ends_with(own)) phase_.emplace(memory::Phase::kBackward);
-  }
-
- private:
-  std::optional<memory::PhaseScope> phase_{};
-};
-
 struct Wanted {
   const char* who;
   const std::vector<Tensor>& outputs;
@@ -78,7 +64,7 @@ std::vector<Tensor> run_graph(const Wanted& wanted) {
     roots.push_back(root_of(wanted.who, wanted.outputs[i]));
     check_gradient(wanted.who, wanted.outputs[i], gradients[i]);
   }
-  const BackwardPhase phase;
+  const memory::InPhaseScope phase(memory::Phase::kBackward);
   const memory::CategoryScope category(memory::Category::kGradient);
   const GradModeScope mode(wanted.options.create_graph);
   internal::GraphRun run(roots, wanted.targets, wanted.options);

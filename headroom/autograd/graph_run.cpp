@@ -161,25 +161,13 @@ Tensor run_pre_hooks(NodeHooks* hooks, Tensor grad, const TensorSpec& like) {
   return grad;
 }
 
-// The parts of "step/forward/layer1".
-std::vector<std::string> parts_of(memory::AnnotationId id) {
-  std::vector<std::string> out;
-  const std::string path = memory::annotation_path(id);
-  for (std::size_t at = 0; at < path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
-    out.push_back(path.substr(at, end - at));
-    at = end + 1;
-  }
-  return out;
-}
-
 // Under "step/backward", what "step/forward/layer1" made has its gradients as
 // "step/backward/layer1".
 memory::AnnotationId under(memory::AnnotationId outer, memory::AnnotationId forward) {
-  const std::vector<std::string> outside = parts_of(outer);
-  const std::vector<std::string> inside = parts_of(forward);
-  auto [o, i] = std::mismatch(outside.begin(), outside.end(), inside.begin(), inside.end());
-  for (; i != inside.end(); ++i) {
+  const memory::AnnotationPath outside(outer);
+  const memory::AnnotationPath inside(forward);
+  auto [o, i] = std::ranges::mismatch(outside.names(), inside.names());
+  for (; i != inside.names().end(); ++i) {
     if (*i == to_string(memory::Phase::kForward)) continue;
     outer = memory::intern_annotation(outer, *i);
   }

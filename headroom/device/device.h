@@ -30,38 +30,11 @@
 #include <vector>
 
 #include "headroom/base/fork.h"
+#include "headroom/device/attachment.h"
 #include "headroom/device/call.h"
 #include "headroom/device/types.h"
 
 namespace headroom::device {
-
-struct StreamOptions {
-  int priority = 0;  // lower runs first, as in CUDA; a hint
-};
-
-struct EventOptions {
-  bool is_timed = false;  // elapsed_ms may ask for it; costs the stream a little
-};
-
-struct PageOptions {
-  bool exportable = false;  // may be shared with other processes (IPC, collectives)
-};
-
-// A function of the host, run in stream order. It may call the device, except to wait for its own
-// stream.
-struct HostTask {
-  void (*run)(void* data) noexcept = nullptr;
-  void* data = nullptr;
-};
-
-// What a layer above keeps with a device: a backend's library handles, say.
-class Attachment {
- public:
-  Attachment() = default;
-  Attachment(const Attachment&) = delete;
-  Attachment& operator=(const Attachment&) = delete;
-  virtual ~Attachment() = default;
-};
 
 class Device {
  public:

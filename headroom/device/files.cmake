@@ -38,8 +38,10 @@ set(HEADROOM_DEVICE_SOURCES
   internal/processes.cpp
   meta/internal/meta_state.cpp
   meta/meta_device.cpp
-  meta/profiles.cpp)
+  meta/profiles.cpp
+  meta/streams.cpp)
 set(HEADROOM_DEVICE_HEADERS
+  attachment.h
   call.h
   call_costs.h
   cpu/cpu_device.h

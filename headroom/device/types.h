@@ -144,4 +144,25 @@ struct Properties {
   std::vector<MemoryLevel> hierarchy{};
 };
 
+// --- Options of calls ----------------------------------------------------------------------------
+
+struct StreamOptions {
+  int priority = 0;  // lower runs first, as in CUDA; a hint
+};
+
+struct EventOptions {
+  bool is_timed = false;  // elapsed_ms may ask for it; costs the stream a little
+};
+
+struct PageOptions {
+  bool exportable = false;  // may be shared with other processes (IPC, collectives)
+};
+
+// A function of the host, run in stream order. It may call the device, except to wait for its own
+// stream.
+struct HostTask {
+  void (*run)(void* data) noexcept = nullptr;
+  void* data = nullptr;
+};
+
 }  // namespace headroom::device

@@ -1,5 +1,6 @@
 #include "headroom/memory/annotation.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -29,26 +30,40 @@ class Interner {
     if (parent >= paths_.size()) parent = 0;
     const auto found = ids_.find(Key{parent, name});
     if (found != ids_.end()) return found->second;
-    const std::string& outer = paths_[parent];
-    std::string path = outer.empty() ? std::string(name) : outer + "/" + std::string(name);
+    const std::string& outer = paths_[parent].text;
+    std::string text = outer.empty() ? std::string(name) : outer + "/" + std::string(name);
     const auto id = static_cast<AnnotationId>(paths_.size());
-    paths_.push_back(std::move(path));
-    // The name is the end of the path just stored, which never moves.
-    const std::string& stored = paths_.back();
-    ids_.emplace(Key{parent, std::string_view(stored).substr(stored.size() - name.size())}, id);
+    paths_.push_back({.parent = parent, .text = std::move(text)});
+    Path& stored = paths_.back();
+    stored.name = std::string_view(stored.text).substr(stored.text.size() - name.size());
+    ids_.emplace(Key{parent, stored.name}, id);
     return id;
   }
 
   std::string path(AnnotationId id) {
     const std::lock_guard lock(mutex_);
-    return id < paths_.size() ? paths_[id] : std::string();
+    return id < paths_.size() ? paths_[id].text : std::string();
+  }
+
+  std::vector<std::string_view> names(AnnotationId id) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string_view> out;
+    if (id >= paths_.size()) return out;
+    for (; id != 0; id = paths_[id].parent) out.push_back(paths_[id].name);
+    std::ranges::reverse(out);
+    return out;
   }
 
  private:
   using Key = std::pair<AnnotationId, std::string_view>;
+  struct Path {
+    AnnotationId parent = 0;
+    std::string text{};
+    std::string_view name{};  // the end of the text
+  };
 
   ForkSafeMutex mutex_{ForkSafeMutex::Rank::kTable};
-  std::deque<std::string> paths_{""};  // by id; a deque keeps its strings in place
+  std::deque<Path> paths_{Path{}};  // by id; a deque keeps its texts in place
   std::map<Key, AnnotationId> ids_;
 };
 
@@ -105,14 +120,56 @@ void announce_iteration(std::uint64_t number, bool is_start) noexcept {
   announce_scope({name.data(), static_cast<std::size_t>(size)}, is_start);
 }
 
+bool is_phase_name(std::string_view name) noexcept {
+  for (const Phase phase : {Phase::kForward,
+                            Phase::kBackward,
+                            Phase::kOptimizerStep,
+                            Phase::kEvaluation,
+                            Phase::kDataLoading}) {
+    if (name == to_string(phase)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 AnnotationId intern_annotation(AnnotationId parent, std::string_view name) {
-  if (name.empty()) return parent;
-  return interner().intern(parent, name);
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find('/'), name.size());
+    if (end > 0) parent = interner().intern(parent, name.substr(0, end));
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return parent;
+}
+
+AnnotationId intern_annotation(AnnotationId parent, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) parent = intern_annotation(parent, name);
+  return parent;
 }
 
 std::string annotation_path(AnnotationId id) { return interner().path(id); }
+
+AnnotationPath::AnnotationPath(AnnotationId id) : names_(interner().names(id)) {}
+
+bool AnnotationPath::ends_with(Phase phase) const noexcept {
+  return !names_.empty() && names_.back() == to_string(phase);
+}
+
+std::span<const std::string_view> AnnotationPath::inside(Phase phase) const noexcept {
+  const auto found = std::find(names_.rbegin(), names_.rend(), to_string(phase));
+  if (found == names_.rend()) return {};
+  return {found.base(), names_.end()};
+}
+
+std::string_view AnnotationPath::layer() const noexcept {
+  bool is_in_phase = false;
+  for (const std::string_view name : names_) {
+    const bool is_phase = is_phase_name(name);
+    if (is_in_phase && !is_phase) return name;
+    is_in_phase = is_in_phase || is_phase;
+  }
+  return {};
+}
 
 AllocationContext current_context() noexcept { return t_context; }
 

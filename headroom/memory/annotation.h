@@ -11,8 +11,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headroom/memory/types.h"
 
@@ -21,10 +24,36 @@ namespace headroom::memory {
 // A path of names, interned for the life of the process; 0 is the empty path.
 using AnnotationId = std::uint32_t;
 
-// The path `parent` extended by `name`.
+// The path `parent` extended by `name`; `a/b` is two names.
 [[nodiscard]] AnnotationId intern_annotation(AnnotationId parent, std::string_view name);
+// The same for several names, outermost first.
+[[nodiscard]] AnnotationId intern_annotation(AnnotationId parent,
+                                             std::span<const std::string_view> names);
 // `step/layer3/conv1`; empty for 0 and for ids that were never given out.
 [[nodiscard]] std::string annotation_path(AnnotationId id);
+
+// The part of a step that a thread is in; one of its names in the path.
+enum class Phase : std::uint8_t { kForward, kBackward, kOptimizerStep, kEvaluation, kDataLoading };
+
+// "forward", "backward", "optimizer_step", "evaluation", "data_loading".
+[[nodiscard]] std::string_view to_string(Phase phase) noexcept;
+
+// A path taken apart: `step/forward/h.0/attn` is in the phase forward, and its layer is `h.0`.
+class AnnotationPath {
+ public:
+  explicit AnnotationPath(AnnotationId id);
+
+  // Outermost first. They live as long as the process.
+  [[nodiscard]] std::span<const std::string_view> names() const noexcept { return names_; }
+  [[nodiscard]] bool ends_with(Phase phase) const noexcept;
+  // The names inside the innermost scope of that phase; none where there is no such scope.
+  [[nodiscard]] std::span<const std::string_view> inside(Phase phase) const noexcept;
+  // The first name inside a phase that is no phase itself; empty where there is none.
+  [[nodiscard]] std::string_view layer() const noexcept;
+
+ private:
+  std::vector<std::string_view> names_;
+};
 
 struct AllocationContext {
   Category category = Category::kUnknown;
@@ -87,11 +116,6 @@ void remove_scope_observer(ScopeObserver& observer) noexcept;
 // Tells the observers. Without one, a look at a variable is all it costs.
 void announce_scope(std::string_view name, bool is_start) noexcept;
 
-enum class Phase : std::uint8_t { kForward, kBackward, kOptimizerStep, kEvaluation, kDataLoading };
-
-// "forward", "backward", "optimizer_step", "evaluation", "data_loading".
-[[nodiscard]] std::string_view to_string(Phase phase) noexcept;
-
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase) : phase_(phase), scope_(to_string(phase)) {
@@ -104,6 +128,17 @@ class PhaseScope {
  private:
   Phase phase_;
   AnnotationScope scope_;
+};
+
+// A phase, where the innermost scope is not that phase already.
+class InPhaseScope {
+ public:
+  explicit InPhaseScope(Phase phase) {
+    if (!AnnotationPath(current_context().annotation).ends_with(phase)) scope_.emplace(phase);
+  }
+
+ private:
+  std::optional<PhaseScope> scope_{};
 };
 
 // "iteration 12". Not in the path of annotations: paths are kept for the life of the process, and

@@ -10,48 +10,18 @@
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
-#include "headroom/device/internal/gap_map.h"
 #include "headroom/device/internal/ids.h"
-#include "headroom/device/internal/ledger.h"
 #include "headroom/device/internal/status.h"
+#include "headroom/device/meta/internal/device_state.h"
 #include "headroom/device/meta/internal/meta_state.h"
 
 namespace headroom::device {
 namespace {
 
 using internal::fail;
-using internal::GapMap;
-using internal::Ledger;
+using internal::guarded;
 
 constexpr std::uint64_t kSegmentAlignment = 512;  // the contract's
-constexpr std::align_val_t kPinnedAlignment{4096};
-
-// Where a driver puts things: below 128 TiB, falling. Wider when the capacity asks for it, since
-// addresses cost nothing here.
-constexpr DeviceAddress kArenaBegin = 1_TiB;
-constexpr DeviceAddress kArenaEnd = 127_TiB;
-
-GapMap make_arena(std::uint64_t capacity_bytes) {
-  return {kArenaBegin, std::max(kArenaEnd, kArenaBegin + round_up(2 * capacity_bytes, 1_TiB))};
-}
-
-struct StreamRecord {
-  std::uint64_t recorded = 0;   // events recorded on it
-  std::uint64_t completed = 0;  // the first so many of them are complete
-  bool is_released = false;
-};
-
-struct EventRecord {
-  StreamId stream = StreamId::kDefault;
-  std::uint64_t position = 0;  // the n-th event of its stream, from 1 on
-  // By now(), where it is timed: nothing here takes time, so it is when it was recorded.
-  std::optional<std::chrono::nanoseconds> time{};
-};
-
-struct PinnedDeleter {
-  void operator()(void* pointer) const noexcept { ::operator delete(pointer, kPinnedAlignment); }
-};
-using PinnedMemory = std::unique_ptr<void, PinnedDeleter>;
 
 void require(bool condition, const std::string& message) {
   if (!condition) throw InvalidArgument("meta device: " + message);
@@ -85,114 +55,7 @@ Properties make_properties(const MetaOptions& options) {
           {.name = "global memory", .size_bytes = options.capacity_bytes, .shared_by = "device"}}};
 }
 
-// What Device::perform does, for the calls that only a meta device has.
-template <class T, class Body>
-DeviceResult<T> guarded(const char* call, bool is_forked, Body&& body) noexcept {
-  DeviceStatus status{};
-  try {
-    if (is_forked) {
-      status.code = StatusCode::kForked;
-    } else {
-      DeviceResult<T> result = body();
-      if (result) return result;
-      status = result.error();
-    }
-  } catch (const std::bad_alloc&) {
-    status.code = StatusCode::kOutOfHostMemory;
-  } catch (...) {
-    status.detail = "an exception inside the backend";
-  }
-  status.call = call;
-  return Unexpected(status);
-}
-
 }  // namespace
-
-// Everything below requires `mutex`.
-struct MetaDevice::State {
-  explicit State(const MetaOptions& chosen)
-      : options(chosen),
-        ledger(empty_ledger()),
-        gaps(make_arena(chosen.capacity_bytes)),
-        streams{{StreamId::kDefault, StreamRecord{}}} {}
-
-  [[nodiscard]] Ledger empty_ledger() const {
-    return Ledger({.capacity_bytes = options.capacity_bytes,
-                   .granularity_bytes = options.profile.granularity_bytes,
-                   .max_reservation_bytes = options.profile.max_reservation_bytes,
-                   .max_mappings = options.profile.max_mappings});
-  }
-
-  // A place for `size_bytes`. The search is for whole steps, so that the slivers between an odd
-  // size and the next step are never candidates.
-  [[nodiscard]] std::optional<DeviceAddress> invent(std::uint64_t size_bytes,
-                                                    std::uint64_t step) const noexcept {
-    const std::uint64_t need = round_up(size_bytes, step);
-    return options.addresses == AddressOrder::kDescending ? gaps.highest(need, step)
-                                                          : gaps.lowest(need, step);
-  }
-
-  // A stream that work may be queued on.
-  [[nodiscard]] DeviceResult<StreamRecord*> live_stream(StreamId stream) noexcept {
-    const auto it = streams.find(stream);
-    if (it == streams.end() || it->second.is_released) {
-      return fail(StatusCode::kUnknownHandle,
-                  "not a stream of this device, or released",
-                  to_integer(stream));
-    }
-    return &it->second;
-  }
-
-  [[nodiscard]] DeviceResult<EventRecord> event(EventId id) const noexcept {
-    const auto it = events.find(id);
-    if (it == events.end()) {
-      return fail(
-          StatusCode::kUnknownHandle, "not an event of this device, or released", to_integer(id));
-    }
-    return it->second;
-  }
-
-  DeviceResult<void> complete_up_to(EventId id) noexcept {
-    const auto record = event(id);
-    if (!record) return Unexpected(record.error());
-    StreamRecord& stream = streams.find(record->stream)->second;
-    stream.completed = std::max(stream.completed, record->position);
-    return {};
-  }
-
-  // Work that is checked and then does nothing.
-  DeviceResult<void> accept_work(StreamId stream) noexcept {
-    const std::lock_guard lock(mutex);
-    if (const auto live = live_stream(stream); !live) return Unexpected(live.error());
-    return {};
-  }
-
-  void tell(Call call, std::uint64_t size_bytes) const noexcept {
-    if (watch != nullptr) watch->device_called(call, size_bytes);
-  }
-
-  [[nodiscard]] std::optional<std::string> broken_invariant() const;
-  void validate() const {
-#ifdef HEADROOM_VALIDATE
-    // Walks everything, so only while that is little.
-    if (ledger.segments().size() + ledger.mappings().size() > 256) return;
-    HEADROOM_CHECK(!broken_invariant(), "a meta device's books do not agree");
-#endif
-  }
-
-  const MetaOptions options;
-  mutable std::mutex mutex;
-  Ledger ledger;
-  CallWatch* watch = nullptr;
-  // The arena less the ledger's segments and reservations.
-  GapMap gaps;
-  std::deque<DeviceAddress> segment_places;
-  std::deque<DeviceAddress> reservation_places;
-  // Released ones stay, because blocks may go on naming them.
-  std::unordered_map<StreamId, StreamRecord> streams;
-  std::unordered_map<EventId, EventRecord> events;
-  std::unordered_map<void*, PinnedMemory> pinned;
-};
 
 std::optional<std::string> MetaDevice::State::broken_invariant() const {
   if (auto broken = ledger.check_invariants()) return broken;
@@ -380,195 +243,6 @@ DeviceResult<std::uint64_t> MetaDevice::do_unmap_pages(DeviceAddress address,
   return std::uint64_t{mappings->size()};
 }
 
-// --- Streams and events -----------------------------------------------------------------------
-
-DeviceResult<StreamId> MetaDevice::do_create_stream(StreamOptions /*options*/) {
-  const std::lock_guard lock(state_->mutex);
-  // An adopted stream may have any number.
-  for (;;) {
-    const auto stream = static_cast<StreamId>(internal::next_id());
-    if (state_->streams.try_emplace(stream).second) return stream;
-  }
-}
-
-DeviceResult<StreamId> MetaDevice::do_adopt_stream(NativeStream native) {
-  const auto stream = static_cast<StreamId>(native);
-  const std::lock_guard lock(state_->mutex);
-  state_->streams[stream].is_released = false;
-  return stream;
-}
-
-DeviceResult<NativeStream> MetaDevice::do_native_stream(StreamId stream) {
-  const std::lock_guard lock(state_->mutex);
-  if (const auto live = state_->live_stream(stream); !live) return Unexpected(live.error());
-  return to_integer(stream);
-}
-
-DeviceResult<void> MetaDevice::do_release_stream(StreamId stream) {
-  const std::lock_guard lock(state_->mutex);
-  const auto live = state_->live_stream(stream);
-  if (!live) return Unexpected(live.error());
-  (*live)->is_released = true;
-  return {};
-}
-
-DeviceResult<void> MetaDevice::do_synchronize_stream(StreamId stream) {
-  const std::lock_guard lock(state_->mutex);
-  const auto live = state_->live_stream(stream);
-  if (!live) return Unexpected(live.error());
-  (*live)->completed = (*live)->recorded;
-  return {};
-}
-
-DeviceResult<bool> MetaDevice::do_is_capturing(StreamId stream) {
-  if (auto accepted = state_->accept_work(stream); !accepted) return Unexpected(accepted.error());
-  return false;
-}
-
-DeviceResult<EventId> MetaDevice::do_record_event(StreamId stream, EventOptions options) {
-  const std::chrono::nanoseconds time = now();
-  State& s = *state_;
-  const std::lock_guard lock(s.mutex);
-  const auto it = s.streams.find(stream);  // a released one will do
-  if (it == s.streams.end()) {
-    return fail(StatusCode::kUnknownHandle, "not a stream of this device", to_integer(stream));
-  }
-  if (options.is_timed && it->second.is_released) {
-    return fail(StatusCode::kUnknownHandle,
-                "a timed event needs a stream that was not released",
-                to_integer(stream));
-  }
-  const auto event = static_cast<EventId>(internal::next_id());
-  EventRecord record{.stream = stream, .position = it->second.recorded + 1};
-  if (options.is_timed) record.time = time;
-  s.events.emplace(event, record);
-  ++it->second.recorded;
-  if (s.options.events == EventCompletion::kAtOnce) it->second.completed = it->second.recorded;
-  return event;
-}
-
-DeviceResult<bool> MetaDevice::do_query_event(EventId event) {
-  const std::lock_guard lock(state_->mutex);
-  const auto record = state_->event(event);
-  if (!record) return Unexpected(record.error());
-  return record->position <= state_->streams.find(record->stream)->second.completed;
-}
-
-DeviceResult<void> MetaDevice::do_wait_event(StreamId stream, EventId event) {
-  const std::lock_guard lock(state_->mutex);
-  if (const auto live = state_->live_stream(stream); !live) return Unexpected(live.error());
-  if (const auto record = state_->event(event); !record) return Unexpected(record.error());
-  return {};
-}
-
-DeviceResult<void> MetaDevice::do_synchronize_event(EventId event) {
-  const std::lock_guard lock(state_->mutex);
-  return state_->complete_up_to(event);
-}
-
-DeviceResult<double> MetaDevice::do_elapsed_ms(EventId begin, EventId end) {
-  const std::lock_guard lock(state_->mutex);
-  const auto first = state_->event(begin);
-  if (!first) return Unexpected(first.error());
-  const auto last = state_->event(end);
-  if (!last) return Unexpected(last.error());
-  if (!first->time || !last->time) return internal::not_timed();
-  for (const EventId event : {begin, end}) {
-    if (auto passed = state_->complete_up_to(event); !passed) return Unexpected(passed.error());
-  }
-  return std::chrono::duration<double, std::milli>(*last->time - *first->time).count();
-}
-
-DeviceResult<void> MetaDevice::do_release_event(EventId event) {
-  const std::lock_guard lock(state_->mutex);
-  if (const auto record = state_->event(event); !record) return Unexpected(record.error());
-  state_->events.erase(event);
-  return {};
-}
-
-DeviceResult<void> MetaDevice::complete_events(StreamId stream) noexcept {
-  return guarded<void>("complete_events", is_forked(), [&]() -> DeviceResult<void> {
-    const std::lock_guard lock(state_->mutex);
-    const auto it = state_->streams.find(stream);
-    if (it == state_->streams.end()) {
-      return fail(StatusCode::kUnknownHandle, "not a stream of this device", to_integer(stream));
-    }
-    it->second.completed = it->second.recorded;
-    return {};
-  });
-}
-
-DeviceResult<void> MetaDevice::complete_event(EventId event) noexcept {
-  return guarded<void>("complete_event", is_forked(), [&] {
-    const std::lock_guard lock(state_->mutex);
-    return state_->complete_up_to(event);
-  });
-}
-
-// --- Work in stream order ---------------------------------------------------------------------
-
-DeviceResult<void> MetaDevice::do_copy_to_device(DeviceAddress /*to*/,
-                                                 const void* /*from*/,
-                                                 std::uint64_t /*size_bytes*/,
-                                                 StreamId stream) {
-  return state_->accept_work(stream);
-}
-
-DeviceResult<void> MetaDevice::do_copy_to_host(void* /*to*/,
-                                               DeviceAddress /*from*/,
-                                               std::uint64_t /*size_bytes*/,
-                                               StreamId stream) {
-  if (auto accepted = state_->accept_work(stream); !accepted) return accepted;
-  return fail(StatusCode::kNotSupported, "a meta device has addresses only, no values to copy");
-}
-
-DeviceResult<void> MetaDevice::do_copy_within(DeviceAddress /*to*/,
-                                              DeviceAddress /*from*/,
-                                              std::uint64_t /*size_bytes*/,
-                                              StreamId stream) {
-  return state_->accept_work(stream);
-}
-
-DeviceResult<void> MetaDevice::do_copy_peer(DeviceAddress /*to*/,
-                                            Device& /*source*/,
-                                            DeviceAddress /*from*/,
-                                            std::uint64_t /*size_bytes*/,
-                                            StreamId stream) {
-  return state_->accept_work(stream);
-}
-
-DeviceResult<void> MetaDevice::do_fill(DeviceAddress /*to*/,
-                                       std::uint8_t /*value*/,
-                                       std::uint64_t /*size_bytes*/,
-                                       StreamId stream) {
-  return state_->accept_work(stream);
-}
-
-DeviceResult<void> MetaDevice::do_enqueue_host(StreamId stream, HostTask task) {
-  if (auto accepted = state_->accept_work(stream); !accepted) return accepted;
-  task.run(task.data);  // without the lock: it may call the device
-  return {};
-}
-
-DeviceResult<void*> MetaDevice::do_allocate_pinned(std::uint64_t size_bytes) {
-  PinnedMemory memory(::operator new(size_bytes, kPinnedAlignment, std::nothrow));
-  if (memory == nullptr) {
-    return fail(StatusCode::kOutOfHostMemory, "the host has no such memory", size_bytes);
-  }
-  void* const pointer = memory.get();
-  const std::lock_guard lock(state_->mutex);
-  state_->pinned.emplace(pointer, std::move(memory));
-  return pointer;
-}
-
-DeviceResult<void> MetaDevice::do_free_pinned(void* pointer) {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->pinned.erase(pointer) == 0) {
-    return fail(StatusCode::kUnknownHandle, "not pinned memory of this device, or freed");
-  }
-  return {};
-}
-
 // --- Questions --------------------------------------------------------------------------------
 
 DeviceResult<MemoryInfo> MetaDevice::do_memory_info() {
@@ -598,7 +272,8 @@ DeviceResult<std::vector<RestoredPages>> MetaDevice::restore(const MetaState& st
                   "the device holds memory already; bytes used",
                   s.ledger.used_bytes());
     }
-    auto rebuilt = internal::rebuild(state, s.empty_ledger(), make_arena(s.options.capacity_bytes));
+    auto rebuilt =
+        internal::rebuild(state, s.empty_ledger(), internal::make_arena(s.options.capacity_bytes));
     if (!rebuilt) return Unexpected(rebuilt.error());
     auto streams = s.streams;
     for (const StreamId stream : state.streams) streams[stream].is_released = false;

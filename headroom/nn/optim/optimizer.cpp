@@ -26,33 +26,11 @@ void check_range(std::string_view who, const char* what, double value, double lo
 
 constexpr double kNoBound = 1e308;
 
-// Only where we are not in it already.
-class StepPhase {
- public:
-  StepPhase() {
-    const std::string path = "/" + memory::annotation_path(memory::current_context().annotation);
-    const std::string own = "/" + std::string(to_string(Phase::kOptimizerStep));
-    if (!path.ends_with(own)) phase_.emplace(Phase::kOptimizerStep);
-  }
-
- private:
-  std::optional<memory::PhaseScope> phase_{};
-};
-
-// The layer's name: what follows "backward" in the path of its gradient.
+// The names of the layer, which the gradient has from the backward pass.
 memory::AnnotationId state_path(const Tensor& grad) {
-  std::string path = memory::annotation_path(grad.storage().annotation());
-  const std::string marker(to_string(Phase::kBackward));
-  memory::AnnotationId out = memory::current_context().annotation;
-  const std::size_t found = path.rfind(marker + "/");
-  if (found == std::string::npos) return out;
-  path = path.substr(found + marker.size() + 1);
-  for (std::size_t at = 0; at < path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
-    out = memory::intern_annotation(out, path.substr(at, end - at));
-    at = end + 1;
-  }
-  return out;
+  const memory::AnnotationPath path(grad.storage().annotation());
+  return memory::intern_annotation(memory::current_context().annotation,
+                                   path.inside(Phase::kBackward));
 }
 
 // Where the parameter is now: it may have been moved, or changed its type.
@@ -146,7 +124,7 @@ void Optimizer::gather() {
 }
 
 void Optimizer::step_unless(const Tensor& skip) {
-  const StepPhase phase;
+  const memory::InPhaseScope phase(Phase::kOptimizerStep);
   const GradModeScope no_grad(false);
   const ListScope list(*this);
   update(list_, skip);

@@ -92,13 +92,6 @@ std::string layer_of_parameter(const std::string& name) {
                                                                : name.substr(0, first);
 }
 
-// "h.0" of "forward/h.0/attn".
-std::string layer_of_path(const std::string& path) {
-  const std::size_t first = path.find('/');
-  if (first == std::string::npos) return {};
-  return path.substr(first + 1, path.find('/', first + 1) - first - 1);
-}
-
 struct LiveBlock {
   memory::Category category;
   memory::AnnotationId annotation;
@@ -146,7 +139,7 @@ std::vector<LayerBytes> by_layer(const LiveBlocks& live, const Model& model) {
     const auto known = parameters.find(address);
     std::string layer = known != parameters.end()
                             ? known->second
-                            : layer_of_path(memory::annotation_path(block.annotation));
+                            : std::string(memory::AnnotationPath(block.annotation).layer());
     if (layer.empty()) layer = unnamed_layer(block.category);
     of(layer).categories[static_cast<std::size_t>(block.category)] += block.bytes;
   }
@@ -241,7 +234,7 @@ Plan full_run(const StepConfig& config, const PlanOptions& options) {
            .limit_bytes = options.limit_bytes};
   const auto peak = static_cast<std::size_t>(meter.peak().change);
   out.peak_phase = phase_at(phases.spans(), peak);
-  out.peak_layer = layer_of_path(memory::annotation_path(meter.peak().annotation));
+  out.peak_layer = memory::AnnotationPath(meter.peak().annotation).layer();
   LiveBlocks live;
   for (std::size_t i = 0; i <= peak && i < meter.log().size(); ++i) apply(meter.log()[i], live);
   out.layers = by_layer(live, runner.model());
