@@ -57,7 +57,7 @@ class GivenStreams {
   }
 
  private:
-  mutable ForkSafeMutex mutex_{ForkSafeMutex::Rank::kTable};
+  mutable headroom::ForkSafeMutex mutex_{headroom::ForkSafeMutex::Rank::kTable};
   std::vector<StreamId> all_;
   std::atomic<bool> is_empty_{true};
 };
@@ -76,7 +76,7 @@ struct headroom_allocator {
 namespace {
 
 struct Opened {
-  ForkSafeMutex mutex{ForkSafeMutex::Rank::kHandles};
+  headroom::ForkSafeMutex mutex{headroom::ForkSafeMutex::Rank::kHandles};
   std::list<headroom_allocator> all;  // never destroyed
 };
 

@@ -99,7 +99,8 @@ struct IndexArgs {
   Strides from_strides{};
   void* to = nullptr;
   Strides to_strides{};
-  std::int64_t bound = 0;  // indices are in [0, bound); not checked yet without Kernels::check_index
+  std::int64_t bound =
+      0;  // indices are in [0, bound); not checked yet without Kernels::check_index
 };
 
 // Whether every index is in [0, bound), `ignored` apart.
