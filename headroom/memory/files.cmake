@@ -25,12 +25,15 @@ set(HEADROOM_MEMORY_SOURCES
   paged/inspect.cpp
   paged/internal/arenas.cpp
   paged/internal/page_budget.cpp
+  paged/internal/page_ends.cpp
+  paged/internal/page_loans.cpp
   paged/internal/page_mover.cpp
   paged/internal/page_plan.cpp
   paged/internal/page_release.cpp
   paged/internal/page_rests.cpp
   paged/internal/page_search.cpp
   paged/internal/page_table.cpp
+  paged/internal/page_table_check.cpp
   paged/internal/stream_clocks.cpp
   paged/paged_allocator.cpp
   paged/release.cpp

@@ -71,7 +71,8 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
                         .kind = kind_for(rounded),
                         .pool = pool};
   if (size_bytes > internal::kSlabMaxBytes && pool == nullptr) [[likely]] {
-    if (Block* const hole = find_backed(request)) [[likely]] {
+    Block* const hole = find_backed(request);
+    if (hole != nullptr && !s.is_tight_for(rounded, hole->size)) [[likely]] {
       return hand_out(request, *hole, hole->address);
     }
   }
@@ -91,6 +92,7 @@ DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
   const Place found = place(lock, request);
   if (found.is_found()) {
     const DeviceAddress address = hand_out(request, *found.hole, found.at);
+    if (found.has_loans) state_->active.find(address)->has_loans = true;
     if (reserved_bytes() > reserved_before) settle_budget();
     return address;
   }
@@ -181,7 +183,10 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
     process_pending();
     if (pool != nullptr) return place_in_pool(*pool, request);
   }
-  if (Block* const hole = find_backed(request)) return at_front(*hole);
+  if (Block* const hole = find_backed(request)) {
+    const Place better = fit_better(request, *hole);
+    return better.is_found() ? better : at_front(*hole);
+  }
   Place found = stitch(request);
   if (found.is_found()) return found;
   if (Block* const hole = find_in_failure_pools(request)) return at_front(*hole);

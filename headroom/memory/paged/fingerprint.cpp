@@ -31,7 +31,9 @@ class PageNumbers {
 void add_blocks(const PageArena& arena, Fingerprint& print) {
   print.add(static_cast<std::uint64_t>(arena.kind)).add(static_cast<std::uint64_t>(arena.stream()));
   for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
-    print.add(block->size).add((block->is_mapped ? 2U : 0U) + (block->is_free() ? 1U : 0U));
+    print.add(block->size)
+        .add((block->is_of_user() ? 0U : 4U) + (block->is_mapped ? 2U : 0U) +
+             (block->is_free() ? 1U : 0U));
   }
   // A search looks at the first few of a bin.
   arena.free->for_each([&](const PagedBlock& block) { print.add(block.address - arena.base); });
@@ -47,7 +49,8 @@ void add_slots(const PageArena& arena,
     const PageSlot slot = table.seen(arena, i);
     print.add(numbers.number(slot.page));
     if (slot.page == nullptr) continue;
-    print.add(slot.page->pages->span).add(is_at_home(arena, slot) ? 1 : 0);
+    print.add(slot.page->pages->span)
+        .add((is_at_home(arena, slot) ? 1U : 0U) + (slot.loan != nullptr ? 2U : 0U));
   }
 }
 
@@ -93,6 +96,7 @@ std::uint64_t PagedAllocator::core_fingerprint() const {
       .add(s.budget.peak_needed())
       .add(s.budget.unsettled_bytes())
       .add(s.budget.keeps_apart() ? 1 : 0);
+  print.add(s.tight_until > s.clocks.now() ? s.tight_until - s.clocks.now() : 0);
   print.add(static_cast<std::uint64_t>(stats_.live_bytes.peak)).add(s.budget.cushion_end());
   return print.value();
 }

@@ -59,12 +59,17 @@ std::optional<BlockInfo> PagedAllocator::find_block_locked(DeviceAddress address
 
 namespace {
 
+// Its addresses lead to bytes that are its own.
+bool is_seen(const internal::PagedBlock* block) noexcept {
+  return block != nullptr && block->is_mapped && block->is_of_user();
+}
+
 // The mapped run around a block, as segments() lists it.
 void add_run(const internal::PagedBlock& block, BlockPlace& place) {
   const internal::PagedBlock* head = &block;
-  while (head->prev != nullptr && head->prev->is_mapped) head = head->prev;
+  while (is_seen(head->prev)) head = head->prev;
   place.segment_address = head->address;
-  for (; head != nullptr && head->is_mapped; head = head->next) place.segment_bytes += head->size;
+  for (; is_seen(head); head = head->next) place.segment_bytes += head->size;
 }
 
 }  // namespace
@@ -134,7 +139,7 @@ std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
     const Block* previous = nullptr;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
       // The pages that slabs are in are segments of their own.
-      const bool is_shown = block->is_mapped && !(is_slab && block->is_allocated);
+      const bool is_shown = is_seen(block) && !(is_slab && block->is_allocated);
       if (is_shown) {
         if (previous == nullptr) {
           segments.push_back({.address = block->address,
@@ -203,6 +208,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
     if (arena.kind == internal::ArenaKind::kSlab) continue;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
       const BlockState state = block_state(*block);
+      if (!block->is_of_user()) continue;
       if (state == BlockState::kAllocated) allocated += block->size;
       if (state == BlockState::kAllocated || state == BlockState::kPendingFree)
         active += block->size;

@@ -95,6 +95,7 @@ class PagedAllocator final : public AllocatorCore {
     DeviceAddress at = 0;
     device::DeviceStatus status{};  // where the device failed, not for want of memory
     bool has_failed = false;
+    bool has_loans = false;  // its ends are parts of pages in use elsewhere
 
     [[nodiscard]] bool is_found() const noexcept { return hole != nullptr; }
   };
@@ -133,6 +134,7 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] Place overflow(const Request& request, PageArena* other, bool may_waste);
   [[nodiscard]] device::DeviceResult<PageArena*> arena_for(StreamId stream,
                                                            internal::ArenaKind kind);
+  [[nodiscard]] Place fit_better(const Request& request, const Block& hole);
   [[nodiscard]] PageArena* larger_arena(PageArena& own, const Request& request);
   [[nodiscard]] DeviceAddress take_slab_page(StreamId stream);
   void give_slab_page(DeviceAddress page) noexcept;

@@ -33,7 +33,16 @@ inline void PagedAllocator::give_back(Block& block) {
   block.context = {};
   block.freed_at = s.clocks.tick();
   const bool is_of_large = block.arena->kind == internal::ArenaKind::kLarge;
-  s.table.file_free(block);
+  if (block.has_loans) [[unlikely]] {
+    block.has_loans = false;
+    PageArena& arena = *block.arena;
+    const DeviceAddress begin = block.address;
+    const DeviceAddress end = begin + block.size;
+    s.table.file_free(block);
+    s.table.take_back_at(arena, begin, end);
+  } else {
+    s.table.file_free(block);
+  }
   // Its pages may soon be wanted in other sizes, and then it should be known who still uses them.
   if (is_of_large) [[unlikely]] {
     s.clocks.mark_moments();
@@ -169,6 +178,7 @@ void PagedAllocator::do_mark_step() {
   state_->slabs.fold_own();
   process_pending();
   state_->slabs.start_over();
+  state_->end_tight();
   state_->rests.rest();
 }
 
@@ -183,6 +193,7 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   s.clocks.wait();
   s.arenas.release_strays();
   release_pools();
+  s.table.take_back_idle();
   const auto active = static_cast<std::uint64_t>(stats_.active_bytes.all.current);
   const std::uint64_t cached = reserved_bytes() - active;
   if (cached > keep_bytes) {

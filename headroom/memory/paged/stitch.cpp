@@ -83,14 +83,30 @@ class PagedAllocator::Stitcher {
                  .arena(request.kind == ArenaKind::kLarge ? ArenaKind::kNormal : ArenaKind::kLarge);
   }
 
+  // Where memory is tight, a window whose ends leave less than the hole would.
+  Place better_than(const Block& hole) {
+    // A part of what was live: where so much is free in whole pages, memory is not tight.
+    constexpr std::uint64_t kFreePart = 16;
+    state_.search.begin();
+    if (state_.search.free_page_bytes() >
+        state_.budget.peak_live() / kFreePart + 4 * own_.slot_bytes) {
+      state_.end_tight();
+      return {};
+    }
+    const std::uint64_t left = (hole.size - request_.rounded) % own_.slot_bytes;
+    return between_ends({.moves_own = true}, left);
+  }
+
   // The rungs. Past the cushion, pages are created only for what moving leaves open.
   Place run() {
     constexpr PageSupply kOwn{.moves_own = true};
     constexpr PageSupply kAll{.moves_own = true, .moves_others = true};
     constexpr PageSupply kAny{.moves_own = true, .moves_others = true, .breaks_large = true};
+    if (in_cushion_ && state_.table.loans() > 0) state_.table.take_back_idle();
     state_.search.begin();
     Place found;
-    if (in_cushion_) found = create();
+    if (!in_cushion_ && state_.budget.is_near_limit()) found = between_ends(kAny, UINT64_MAX);
+    if (!found.is_found() && in_cushion_) found = create();
     if (!found.is_found()) found = allocator_.overflow(request_, other_, /*may_waste=*/false);
     if (!found.is_found() && in_cushion_) found = attempt(own_, kOwn);
     if (!found.is_found()) found = attempt(own_, in_cushion_ ? kAll : kAny);
@@ -103,6 +119,10 @@ class PagedAllocator::Stitcher {
     }
     if (!found.is_found()) found = allocator_.overflow(request_, other_, /*may_waste=*/true);
     if (!found.is_found() && other_ != nullptr) found = attempt(*other_, kAny);
+    if (!found.is_found() && in_cushion_ && state_.budget.is_near_limit()) {
+      state_.begin_tight();
+      found = between_ends(kAny, UINT64_MAX);
+    }
     return found.is_found() ? found : failed_;
   }
 
@@ -116,15 +136,23 @@ class PagedAllocator::Stitcher {
     return attempt(own_, kCreate);
   }
 
-  Place attempt(PageArena& arena, PageSupply supply) {
-    const std::optional<PageWindow> window = window_in(arena);
+  // A window that begins and ends in parts of pages in use elsewhere.
+  Place between_ends(PageSupply supply, std::uint64_t most_waste) {
+    if (request_.kind == internal::ArenaKind::kSlab || state_.clocks.is_capturing()) return {};
+    state_.search.begin();
+    const auto window = state_.ends.best_window(own_, request_.rounded, most_waste);
     if (!window) return {};
-    supply.creates_in_cushion = true;
+    supply.creates_in_cushion = most_waste == UINT64_MAX;
     supply.creates = !in_cushion_;
-    supply.wants_large = wants_large_;
-    const Backed backed = state_.mover.back(arena, *window, supply);
+    supply.wants_large = false;
+    Place found = place_of(state_.mover.back_between_ends(own_, *window, supply), window->begin);
+    found.has_loans = found.is_found();
+    return found;
+  }
+
+  Place place_of(const Backed& backed, DeviceAddress begin) {
     missing_ = backed.missing_bytes;
-    if (backed.outcome == Backing::kDone) return {.hole = backed.hole, .at = window->begin};
+    if (backed.outcome == Backing::kDone) return {.hole = backed.hole, .at = begin};
     if (backed.outcome == Backing::kDeviceFailed) {
       if (!internal::is_shortage(backed.status)) {
         failed_ = {.status = backed.status, .has_failed = true};
@@ -132,6 +160,15 @@ class PagedAllocator::Stitcher {
       state_.search.begin();
     }
     return {};
+  }
+
+  Place attempt(PageArena& arena, PageSupply supply) {
+    const std::optional<PageWindow> window = window_in(arena);
+    if (!window) return {};
+    supply.creates_in_cushion = true;
+    supply.creates = !in_cushion_;
+    supply.wants_large = wants_large_;
+    return place_of(state_.mover.back(arena, *window, supply), window->begin);
   }
 
   // Of the own arena it is looked for once a search, for several attempts.
@@ -166,6 +203,17 @@ PagedAllocator::Place PagedAllocator::stitch_within(const Request& request, bool
   if (found.is_found() || found.has_failed || in_cushion) return found;
   PageArena* const larger = larger_arena(**own, request);
   return larger == nullptr ? found : Stitcher(*this, request, *larger, in_cushion).run();
+}
+
+// A place that leaves less of its last page than the hole would; where memory is tight.
+PagedAllocator::Place PagedAllocator::fit_better(const Request& request, const Block& hole) {
+  PagedState& s = *state_;
+  if (request.kind != internal::ArenaKind::kNormal || !s.is_tight_for(request.rounded, hole.size)) {
+    return {};
+  }
+  PageArena* const own = s.arenas_of(request.stream).arena(request.kind);
+  s.budget.begin_request(request.rounded);
+  return Stitcher(*this, request, *own, /*in_cushion=*/true).better_than(hole);
 }
 
 // Where no window is long enough, the arena may be one that was made while addresses were short.

@@ -20,13 +20,70 @@ Backed PageMover::back(PageArena& arena, const PageWindow& window, PageSupply su
   prepare(plan);
   auto done = create_missing(plan);
   if (done) done = order_streams(plan);
-  if (done) done = unmap_in_the_way(plan);
-  if (done) done = map_needs(plan);
+  if (done) done = unmap_in_the_way(*plan.arena, plan.needs);
+  if (done) done = map(*plan.arena, plan.needs);
   if (!done) {
     planner_.forget(plan);
     return {.outcome = Backing::kDeviceFailed, .status = done.error()};
   }
   return {.outcome = Backing::kDone, .hole = &commit(plan)};
+}
+
+Backed PageMover::back_between_ends(PageArena& arena, const EndsWindow& window, PageSupply supply) {
+  // A window of whole slots, between vacant ones that are not its own.
+  const DeviceAddress begin = arena.address_of(window.middle.first);
+  const DeviceAddress end = arena.address_of(window.middle.last);
+  PagePlan plan = planner_.draw(
+      arena, {.begin = begin, .end = end, .run_begin = begin, .run_end = end}, supply);
+  if (!plan.is_possible()) {
+    planner_.forget(plan);
+    return {.missing_bytes = plan.missing * arena.slot_bytes};
+  }
+  revive_mapped(plan);
+  std::vector<NewHome> ends;
+  const auto add_end = [&](const PageEnd& part, std::uint64_t slot) {
+    if (part.page != nullptr) ends.push_back({slot, part.page->pages, part.page});
+  };
+  add_end(window.head, window.head_slot);
+  add_end(window.tail, window.tail_slot);
+  std::vector<NewHome> places;  // to map
+  places.reserve(plan.needs.size() + ends.size());
+  std::uint64_t top = arena.top;
+  for (const NewHome& part : ends) {
+    top = std::max(top, part.slot + part.pages->span);
+    part.page->mapped.reserve(part.page->mapped.size() + 1);
+    const bool is_mapped = part.slot < arena.slots.size() &&
+                           arena.slots[part.slot].page == part.page &&
+                           arena.slots[part.slot].first == part.slot;
+    if (!is_mapped) places.push_back(part);
+  }
+  prepare(plan);
+  handles_.reserve(plan.needs.size() + ends.size());
+  table_.prepare_settling(arena, top, 2 * (plan.taken.size() + plan.needs.size()) + 16, 0);
+  table_.prepare_loans(ends.size());
+  auto done = create_missing(plan);
+  if (done) {
+    places.insert(places.end(), plan.needs.begin(), plan.needs.end());
+    std::ranges::sort(places, {}, &NewHome::slot);
+    done = order_streams(plan);
+  }
+  if (done) done = unmap_in_the_way(arena, places);
+  if (done) done = map(arena, places);
+  if (!done) {
+    planner_.forget(plan);
+    return {.outcome = Backing::kDeviceFailed, .status = done.error()};
+  }
+  PagedBlock* hole = nullptr;
+  if (window.head.page != nullptr) {
+    const std::uint64_t bytes = window.head.page->pages->page_bytes;
+    hole = &table_.lend(
+        *window.head.hole, {&arena, window.head_slot}, bytes - window.head.bytes, bytes);
+  }
+  if (window.tail.page != nullptr) {
+    hole = &table_.lend(*window.tail.hole, {&arena, window.tail_slot}, 0, window.tail.bytes);
+  }
+  if (window.middle.size() > 0) hole = &commit(plan);
+  return {.outcome = Backing::kDone, .hole = hole};
 }
 
 void PageMover::bring_home(PageArena& arena, std::vector<NewHome> homes) {
@@ -41,8 +98,8 @@ void PageMover::bring_home(PageArena& arena, std::vector<NewHome> homes) {
   }
   for (Page* page : plan.taken) table_.mark_taken(*page);
   prepare(plan);
-  auto done = unmap_in_the_way(plan);
-  if (done) done = map_needs(plan);
+  auto done = unmap_in_the_way(arena, plan.needs);
+  if (done) done = map(arena, plan.needs);
   if (done) {
     (void)commit(plan);
   } else {
@@ -122,10 +179,10 @@ DeviceResult<void> PageMover::unmap(Page& page, PagePlace place) noexcept {
   return {};
 }
 
-DeviceResult<void> PageMover::unmap_in_the_way(PagePlan& plan) noexcept {
-  PageArena& arena = *plan.arena;
-  for (const NewHome& need : plan.needs) {
-    for (std::uint64_t i = need.slot; i < need.slot + need.pages->span; ++i) {
+DeviceResult<void> PageMover::unmap_in_the_way(PageArena& arena,
+                                               std::span<const NewHome> places) noexcept {
+  for (const NewHome& place : places) {
+    for (std::uint64_t i = place.slot; i < place.slot + place.pages->span; ++i) {
       const PageSlot slot = arena.slots[i];
       if (slot.page == nullptr) continue;
       if (auto unmapped = unmap(*slot.page, {&arena, slot.first}); !unmapped) return unmapped;
@@ -135,31 +192,25 @@ DeviceResult<void> PageMover::unmap_in_the_way(PagePlan& plan) noexcept {
 }
 
 // Neighbours in one call.
-DeviceResult<void> PageMover::map_needs(PagePlan& plan) noexcept {
-  const std::vector<NewHome>& needs = plan.needs;
-  for (std::size_t first = 0; first < needs.size();) {
+DeviceResult<void> PageMover::map(PageArena& arena, std::span<const NewHome> places) noexcept {
+  for (std::size_t first = 0; first < places.size();) {
     std::size_t last = first + 1;
-    while (last < needs.size() &&
-           needs[last].slot == needs[last - 1].slot + needs[last - 1].pages->span) {
+    while (last < places.size() &&
+           places[last].slot == places[last - 1].slot + places[last - 1].pages->span) {
       ++last;
     }
-    if (auto mapped = map_run(plan, first, last); !mapped) return mapped;
+    if (auto mapped = map_run(arena, places.subspan(first, last - first)); !mapped) return mapped;
     first = last;
   }
   return {};
 }
 
-DeviceResult<void> PageMover::map_run(PagePlan& plan,
-                                      std::size_t first,
-                                      std::size_t last) noexcept {
-  PageArena& arena = *plan.arena;
+DeviceResult<void> PageMover::map_run(PageArena& arena, std::span<const NewHome> run) noexcept {
   handles_.clear();
-  for (std::size_t i = first; i < last; ++i) handles_.push_back(plan.needs[i].page->handle);
-  const auto mapped = device_.map_pages(arena.address_of(plan.needs[first].slot), handles_);
+  for (const NewHome& place : run) handles_.push_back(place.page->handle);
+  const auto mapped = device_.map_pages(arena.address_of(run.front().slot), handles_);
   if (!mapped) return mapped;
-  for (std::size_t i = first; i < last; ++i) {
-    table_.add_mapping(*plan.needs[i].page, {&arena, plan.needs[i].slot});
-  }
+  for (const NewHome& place : run) table_.add_mapping(*place.page, {&arena, place.slot});
   return {};
 }
 

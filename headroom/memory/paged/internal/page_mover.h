@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "headroom/device/device.h"
+#include "headroom/memory/paged/internal/page_ends.h"
 #include "headroom/memory/paged/internal/page_plan.h"
 
 namespace headroom::memory::internal {
@@ -46,6 +48,8 @@ class PageMover {
   // Makes the window of the last search part of a hole. When it cannot, nothing is lost: what was
   // created or mapped on the way stays for later. May throw bad_alloc before anything was done.
   Backed back(PageArena& arena, const PageWindow& window, PageSupply supply);
+  // The same for a window whose ends are parts of pages in use elsewhere.
+  Backed back_between_ends(PageArena& arena, const EndsWindow& window, PageSupply supply);
   // Brings loose pages to places of one arena, if nothing is in the way there. Calls the device
   // only where a place does not map its page already.
   void bring_home(PageArena& arena, std::vector<NewHome> homes);
@@ -71,11 +75,12 @@ class PageMover {
   [[nodiscard]] device::DeviceResult<void> create_missing(PagePlan& plan);
   [[nodiscard]] device::DeviceResult<Page*> create_page(PageClass& pages);
   [[nodiscard]] device::DeviceResult<void> order_streams(const PagePlan& plan) noexcept;
-  [[nodiscard]] device::DeviceResult<void> unmap_in_the_way(PagePlan& plan) noexcept;
-  [[nodiscard]] device::DeviceResult<void> map_needs(PagePlan& plan) noexcept;
-  [[nodiscard]] device::DeviceResult<void> map_run(PagePlan& plan,
-                                                   std::size_t first,
-                                                   std::size_t last) noexcept;
+  [[nodiscard]] device::DeviceResult<void> unmap_in_the_way(
+      PageArena& arena, std::span<const NewHome> places) noexcept;
+  [[nodiscard]] device::DeviceResult<void> map(PageArena& arena,
+                                               std::span<const NewHome> places) noexcept;
+  [[nodiscard]] device::DeviceResult<void> map_run(PageArena& arena,
+                                                   std::span<const NewHome> run) noexcept;
   PagedBlock& commit(PagePlan& plan) noexcept;
   [[nodiscard]] device::DeviceResult<void> unmap(Page& page, PagePlace place) noexcept;
   [[nodiscard]] bool can_unmap_all(const Page& page) const noexcept;

@@ -117,7 +117,7 @@ std::uint64_t PageMover::unmap_stale(std::uint64_t most) {
     if (arena.is_private()) continue;
     for (std::uint64_t i = 0; i < arena.slots.size() && count < most; ++i) {
       const PageSlot slot = arena.slots[i];
-      if (slot.page == nullptr || is_at_home(arena, slot)) continue;
+      if (slot.page == nullptr || slot.loan != nullptr || is_at_home(arena, slot)) continue;
       if (keeps_seen && slot.rest == table_.rest_number()) continue;
       if (slot.idle_since > arena.clock->done) continue;
       count += unmap(*slot.page, {&arena, slot.first}) ? 1 : 0;

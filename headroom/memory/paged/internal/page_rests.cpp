@@ -31,6 +31,7 @@ std::uint64_t PageRests::fingerprint_of_blocks() const {
 void PageRests::rest() {
   // Pages of one stream follow one another in its order; with several, somebody would have to wait.
   if (clocks_.is_capturing() || clocks_.size() > 1) return;
+  table_.take_back_idle();
   search_.begin();
   const std::uint64_t blocks = fingerprint_of_blocks();
   const auto known = std::ranges::find_if(rests_, [&](const Rest& rest) {

@@ -44,7 +44,7 @@ std::optional<Run> run_that_starts_at(const PagedBlock& unbacked) noexcept {
 std::uint64_t stuck_in_whole_pages(const PageArena& arena, const PagedBlock& block) noexcept {
   const auto stuck_at = [&](std::uint64_t slot) -> std::uint64_t {
     const Page& page = *arena.slots[slot].page;
-    if (page.pages->size != PageSize::kWhole) return 0;
+    if (page.pages->size != PageSize::kWhole || arena.slots[slot].loan != nullptr) return 0;
     const DeviceAddress begin = arena.address_of(page.home.slot);
     const DeviceAddress end = begin + page.pages->page_bytes;
     const DeviceAddress last = block.address + block.size;
@@ -87,6 +87,7 @@ void PageSearch::begin() {
   covers_.clear();
   covers_sorted_for_ = nullptr;
   stuck_bytes_ = 0;
+  free_page_bytes_ = 0;
   std::uint64_t stuck_in_whole = 0;
   for (PageArena& arena : table_.arenas()) {
     if (arena.is_private()) continue;
@@ -99,11 +100,13 @@ void PageSearch::begin() {
       });
       if (free_pages > 0) covers_.push_back(&block);
       stuck_bytes_ += block.size - free_pages;
+      free_page_bytes_ += free_pages;
       stuck_in_whole += stuck_in_whole_pages(arena, block);
     });
   }
   for (PageClass& pages : table_.classes()) {
     for (Page* page : pages.loose) table_.mark_free(*page);
+    free_page_bytes_ += pages.loose.size() * pages.page_bytes;
   }
   wants_halves_ = table_.has_halves() && budget_.wants_halves(stuck_in_whole);
 }

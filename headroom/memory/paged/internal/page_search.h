@@ -45,6 +45,8 @@ class PageSearch {
 
   // Free bytes in pages that hold something else too.
   [[nodiscard]] std::uint64_t stuck_bytes() const noexcept { return stuck_bytes_; }
+  // Bytes of the pages that are free.
+  [[nodiscard]] std::uint64_t free_page_bytes() const noexcept { return free_page_bytes_; }
   // Halves of pages are created rather than whole ones.
   [[nodiscard]] bool wants_halves() const noexcept { return wants_halves_; }
   // The holes around free pages.
@@ -66,6 +68,7 @@ class PageSearch {
   const PageBudget& budget_;
   bool wants_halves_ = false;
   std::uint64_t stuck_bytes_ = 0;
+  std::uint64_t free_page_bytes_ = 0;
   std::vector<PagedBlock*> covers_{};
   const StreamClock* covers_sorted_for_ = nullptr;
 };

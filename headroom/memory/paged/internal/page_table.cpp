@@ -1,6 +1,7 @@
 #include "headroom/memory/paged/internal/page_table.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "headroom/base/check.h"
 
@@ -240,8 +241,15 @@ void PageTable::unback(PagedBlock& cover, PageArena& arena, SlotRange range) noe
     middle = &cut_front(cover, end - cover.address);
     arena.free->insert(cover);
   }
+  file_unbacked(*middle);
+}
+
+// A block that nobody holds, in no bin, has lost its pages.
+void PageTable::file_unbacked(PagedBlock& block) noexcept {
+  PagedBlock* const middle = &block;
+  PageArena& arena = *block.arena;
   middle->is_mapped = false;
-  const auto at = std::ranges::lower_bound(arena.unbacked, begin, {}, &PagedBlock::address);
+  const auto at = std::ranges::lower_bound(arena.unbacked, block.address, {}, &PagedBlock::address);
   const auto place = arena.unbacked.insert(at, middle);
   if (middle->next != nullptr && !middle->next->is_mapped) {
     arena.unbacked.erase(place + 1);
@@ -256,6 +264,11 @@ void PageTable::unback(PagedBlock& cover, PageArena& arena, SlotRange range) noe
 // These slots of an unbacked block are homes now: they become a hole, which is returned as it is
 // with the holes beside it.
 PagedBlock& PageTable::back(PageArena& arena, SlotRange range) noexcept {
+  return file_hole(carve_backed(arena, range));
+}
+
+// Cuts these slots out of an unbacked block, as a backed one that is in no bin yet.
+PagedBlock& PageTable::carve_backed(PageArena& arena, SlotRange range) noexcept {
   const DeviceAddress begin = arena.address_of(range.first);
   const DeviceAddress end = arena.address_of(range.last);
   auto at = std::ranges::lower_bound(arena.unbacked, begin + 1, {}, &PagedBlock::address);
@@ -274,108 +287,15 @@ PagedBlock& PageTable::back(PageArena& arena, SlotRange range) noexcept {
   }
   around->is_mapped = true;
   around->freed_at = clocks_.now();
-  PagedBlock* const prev = around->prev;
+  return *around;
+}
+
+// Files a hole; returns it as it is with the holes beside it.
+PagedBlock& PageTable::file_hole(PagedBlock& block) noexcept {
+  PagedBlock* const prev = block.prev;
   const bool joins_prev = is_hole(prev);
-  file_free(*around);
-  return joins_prev ? *prev : *around;
-}
-
-// --- The rules -----------------------------------------------------------------------------------
-
-namespace {
-
-std::optional<std::string> check_blocks(const PageArena& arena) {
-  DeviceAddress at = arena.base;
-  const PagedBlock* previous = nullptr;
-  for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
-    if (block->prev != previous) return "neighbours do not point at one another";
-    if (block->address != at) return "the blocks of an arena leave a gap";
-    if (block->size == 0 || block->size % kMinBlockBytes != 0) {
-      return "a block's size is no multiple of 512";
-    }
-    if (block->arena != &arena) return "a block is filed wrongly";
-    if (previous != nullptr && previous->is_mapped == block->is_mapped &&
-        (!block->is_mapped || (previous->is_free() && block->is_free()))) {
-      return "two free neighbours were not merged";
-    }
-    at += block->size;
-    previous = block;
-  }
-  if (at != arena.base + arena.size) return "the blocks of an arena do not fill it";
-  return std::nullopt;
-}
-
-// A slot is a home exactly where blocks are backed.
-std::optional<std::string> check_slots(const PageArena& arena) {
-  std::vector<bool> is_backed(arena.slots.size(), true);
-  for (const PagedBlock* block : arena.unbacked) {
-    if (block->is_mapped) return "the list of unbacked blocks holds one that is backed";
-    const SlotRange range = slots_within(arena, block->address, block->address + block->size);
-    if (arena.address_of(range.first) != block->address ||
-        arena.address_of(range.last) != block->address + block->size) {
-      return "an unbacked block is not made of whole slots";
-    }
-    for (std::uint64_t i = range.first; i < std::min<std::uint64_t>(range.last, is_backed.size());
-         ++i) {
-      is_backed[i] = false;
-    }
-  }
-  for (std::uint64_t i = 0; i < arena.slots.size(); ++i) {
-    const PageSlot& slot = arena.slots[i];
-    if (is_backed[i] != is_at_home(arena, slot)) {
-      return "a slot's page is not at home where its block is backed";
-    }
-    const auto is_here = [&](const PagePlace& place) {
-      return place.arena == &arena && place.slot == slot.first && place.slot <= i &&
-             i < place.slot + slot.page->pages->span;
-    };
-    if (slot.page != nullptr && std::ranges::count_if(slot.page->mapped, is_here) != 1) {
-      return "a page does not know of a slot that maps it";
-    }
-  }
-  std::size_t unbacked = 0;
-  for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
-    unbacked += block->is_mapped ? 0 : 1;
-  }
-  if (unbacked != arena.unbacked.size()) return "an unbacked block is in no list";
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<std::string> PageTable::check_pages() const {
-  std::uint64_t stale = 0;
-  std::uint64_t out_of_place = 0;
-  for (const PageClass& pages : classes_) {
-    std::uint64_t count = 0;
-    for (const Page& page : pages.all) {
-      if (page.handle == PageHandle::kNone) continue;
-      ++count;
-      const bool has_home = page.home.arena != nullptr;
-      stale += page.mapped.size() - (has_home ? 1 : 0);
-      out_of_place += has_home && is_out_of_place(page) ? 1 : 0;
-      if (has_home && std::ranges::count(page.mapped, page.home) != 1) {
-        return "a page is not mapped where it is at home";
-      }
-      if (has_home == (std::ranges::count(pages.loose, &page) > 0)) {
-        return "a page is at home and loose, or neither";
-      }
-    }
-    if (count != pages.count) return "pages are miscounted";
-  }
-  if (stale != stale_) return "stale mappings are miscounted";
-  if (out_of_place != large_out_of_place_) return "large pages among small blocks are miscounted";
-  return std::nullopt;
-}
-
-std::optional<std::string> PageTable::check() const {
-  for (const PageArena& arena : arenas_) {
-    if (auto problem = check_blocks(arena)) return problem;
-    if (auto problem = arena.free->check()) return problem;
-    if (arena.is_private()) continue;
-    if (auto problem = check_slots(arena)) return problem;
-  }
-  return check_pages();
+  file_free(block);
+  return joins_prev ? *prev : block;
 }
 
 }  // namespace headroom::memory::internal

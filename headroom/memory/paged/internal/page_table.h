@@ -1,7 +1,7 @@
 // PageTable: which pages there are, which slots map them, and which blocks tile the arenas.
 //
-// It calls no device: whoever has created, mapped or unmapped a page says so here, and the table
-// keeps the rules of ../types.h. Every function requires the allocator's lock.
+// It calls no device: who has created, mapped or unmapped a page says so, and the table keeps the
+// rules of ../types.h. Every function requires the allocator's lock.
 #pragma once
 
 #include <array>
@@ -18,13 +18,6 @@
 #include "headroom/memory/paged/internal/stream_clocks.h"
 
 namespace headroom::memory::internal {
-
-// A page and the place where it is to be at home.
-struct NewHome {
-  std::uint64_t slot = 0;
-  PageClass* pages = nullptr;
-  Page* page = nullptr;  // in a plan null where it is to be created
-};
 
 class PageTable {
  public:
@@ -72,14 +65,6 @@ class PageTable {
                        DeviceAddress base,
                        std::uint64_t size) noexcept;
   // A handle of a private pool with its own addresses. One hole tiles it, filed in `free`.
-  struct PrivateHandle {
-    DeviceAddress base = 0;
-    std::uint64_t size = 0;
-    device::PageHandle handle = device::PageHandle::kNone;
-    StreamClock* clock = nullptr;
-    PoolId pool{};
-    FreeBins* free = nullptr;
-  };
   PageArena& add_private_arena(const PrivateHandle& made) noexcept;
   // Its only block is a hole.
   void remove_private_arena(PageArena& arena) noexcept;
@@ -101,10 +86,9 @@ class PageTable {
   void add_mapping(Page& page, PagePlace place) noexcept;
   void remove_mapping(Page& page, PagePlace place) noexcept;
 
-  // Pages that are free become loose, in this order. May throw bad_alloc before anything changed.
+  // Free pages become loose, in this order. May throw bad_alloc before anything changed.
   void make_loose(const std::vector<Page*>& pages);
-  // Makes sure that settle() needs no memory: for the slots below `top`, with `moved` pages from
-  // elsewhere, of which `created` are new.
+  // settle() will need no memory: for slots below `top`, `moved` pages, of which `created` are new.
   void prepare_settling(PageArena& arena,
                         std::uint64_t top,
                         std::size_t moved,
@@ -116,6 +100,21 @@ class PageTable {
                      const std::vector<NewHome>& homes,
                      std::vector<Page*>& leaving) noexcept;
 
+  // --- Loans -----------------------------------------------------------------------------------
+
+  // Makes sure that so many calls of lend() need no memory.
+  void prepare_loans(std::size_t count);
+  // The bytes [begin, end) of a page, which lie in `hole` at its home, are used at `place` from now
+  // on, which maps the page and is unbacked. Returns the hole there.
+  PagedBlock& lend(PagedBlock& hole,
+                   PagePlace place,
+                   std::uint64_t begin,
+                   std::uint64_t end) noexcept;
+  // Parts that nobody uses at the other place are used at home again. Returns how many these were.
+  std::size_t take_back_idle();
+  // The same at the ends of a block that was there. Without host memory they stay parts of a hole.
+  void take_back_at(PageArena& arena, DeviceAddress begin, DeviceAddress end) noexcept;
+  [[nodiscard]] std::size_t loans() const noexcept { return loans_.size(); }
   // --- Which pages are free, as of the last search ----------------------------------------------
 
   void begin_search() noexcept { mark_ += 2; }  // the odd number marks what a plan has taken
@@ -126,12 +125,11 @@ class PageTable {
 
   // --- Slots -----------------------------------------------------------------------------------
 
-  // What decisions may know of a slot. A mapping that an earlier step left counts as nothing: else
-  // a step would not decide as the one before did.
+  // What decisions may know of a slot. A mapping that an earlier step left counts as nothing.
   [[nodiscard]] PageSlot seen(const PageArena& arena, std::uint64_t slot) const noexcept {
     if (slot >= arena.slots.size()) return {};
     const PageSlot& is = arena.slots[slot];
-    return is.rest == rest_number_ || is_at_home(arena, is) ? is : PageSlot{};
+    return is.rest == rest_number_ || is_at_home(arena, is) || is.loan != nullptr ? is : PageSlot{};
   }
   // Nobody uses the mapping any more.
   [[nodiscard]] bool may_unmap(const PageArena& arena, const PageSlot& slot) const noexcept {
@@ -156,7 +154,7 @@ class PageTable {
   void begin_rest() noexcept { ++rest_number_; }
   // Changes when a page comes or goes.
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
-  // Calls function(page) for every page that exists, in one order until version() changes.
+  // Every page that exists, in one order until version() changes.
   template <class Function>
   void for_each_page(Function&& function) {
     for (PageClass& pages : classes_) {
@@ -165,7 +163,6 @@ class PageTable {
       }
     }
   }
-
   // A sentence about the first rule of ../types.h that is broken, or nothing.
   [[nodiscard]] std::optional<std::string> check() const;
 
@@ -175,6 +172,13 @@ class PageTable {
   void leave_homes(std::vector<Page*>& pages) noexcept;
   void unback(PagedBlock& cover, PageArena& arena, SlotRange range) noexcept;
   PagedBlock& back(PageArena& arena, SlotRange range) noexcept;
+  PagedBlock& carve_backed(PageArena& arena, SlotRange range) noexcept;
+  void file_unbacked(PagedBlock& block) noexcept;
+  PagedBlock& file_hole(PagedBlock& block) noexcept;
+  [[nodiscard]] static PagedBlock* idle_hole(const PageLoan& loan) noexcept;
+  bool take_back_if_idle(PageLoan& loan);
+  void take_back(PageLoan& loan, PagedBlock& hole) noexcept;
+  [[nodiscard]] std::optional<std::string> check_loans() const;
   [[nodiscard]] std::optional<std::string> check_pages() const;
 
   BlockStore<PagedBlock>& blocks_;
@@ -184,6 +188,8 @@ class PageTable {
   std::uint64_t slot_bytes_ = 0;
   std::list<PageArena> arenas_{};
   std::list<PageArena> spare_arena_{};  // the next, or none
+  std::list<PageLoan> loans_{};
+  std::list<PageLoan> spare_loans_{};
   std::uint64_t mark_ = 0;
   std::uint64_t stale_ = 0;
   std::uint64_t large_out_of_place_ = 0;

@@ -12,6 +12,13 @@ namespace headroom::memory::internal {
 
 struct PageArena;
 
+// Who holds a block that is allocated.
+enum class BlockHolder : std::uint8_t {
+  kUser,
+  kLoan,     // its bytes are used through another place: see PageLoan
+  kForeign,  // at that other place: its addresses lead to bytes which do not belong there
+};
+
 // Finding, cutting and joining blocks touches the first cache line; handing one out and taking it
 // back touches the second as well.
 struct alignas(64) PagedBlock {
@@ -28,7 +35,9 @@ struct alignas(64) PagedBlock {
   StreamUses stream_uses{};
   std::uint32_t event_count = 0;
   bool is_allocated = false;
-  bool is_mapped = true;  // backed: every slot that it touches is the home of a page
+  bool is_mapped = true;  // backed: every slot that it touches is the home of a page, or on loan
+  BlockHolder holder = BlockHolder::kUser;
+  bool has_loans = false;  // it begins or ends in a part of a page that is at home elsewhere
 
   std::uint64_t requested = 0;
   StreamId stream = StreamId::kDefault;
@@ -40,6 +49,7 @@ struct alignas(64) PagedBlock {
   [[nodiscard]] bool is_free() const noexcept {
     return !is_allocated && event_count == 0 && stream_uses.empty();
   }
+  [[nodiscard]] bool is_of_user() const noexcept { return holder == BlockHolder::kUser; }
   void start_over() noexcept {
     requested = 0;
     prev = nullptr;

@@ -92,6 +92,21 @@ struct PagedState {
     return *last;
   }
 
+  // Under a limit no free page was left within the cushion. From now on, for some frees, holes that
+  // a block would leave much of are compared with windows between the ends of two pages.
+  void begin_tight() noexcept { tight_until = clocks.now() + 4 * active.size() + 64; }
+  void end_tight() noexcept { tight_until = 0; }
+  // A block of this size would leave much of the last page that it takes of the hole, and memory is
+  // tight.
+  [[nodiscard]] bool is_tight_for(std::uint64_t size, std::uint64_t hole_size) const noexcept {
+    if (clocks.now() >= tight_until) [[likely]] {
+      return false;
+    }
+    constexpr std::uint64_t kLittle = 64_KiB;
+    const std::uint64_t slot = options.page_bytes / 2;
+    return size >= slot / 2 && (hole_size - size) % slot > kLittle;
+  }
+
   const PagedOptions options;
   const bool tracks_blocks;
 
@@ -102,6 +117,7 @@ struct PagedState {
   Arenas arenas;
   PageBudget budget;
   PageSearch search;
+  PageEnds ends;
   PagePlanner planner;
   PageMover mover;
   PageRests rests;
@@ -117,6 +133,7 @@ struct PagedState {
   PendingFrees<PagedBlock> pending;
   PoolScopes<PagedPool> pools{};
 
+  std::uint64_t tight_until = 0;         // on the clock of frees
   std::chrono::nanoseconds last_growth;  // on the device's clock
 };
 

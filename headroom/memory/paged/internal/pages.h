@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <vector>
 
 #include "headroom/device/device.h"
@@ -39,13 +40,30 @@ struct Page {
   std::uint64_t mark = 0;
 };
 
+// A part of a page that is used at another place than the page's home: the free end of one page as
+// the begin of a block, or the free front of another as its end. Both places map the page, and each
+// uses bytes that the other does not.
+struct PageLoan {
+  Page* page = nullptr;
+  PagePlace place{};        // where the part is used, at its own offset in the page
+  std::uint64_t begin = 0;  // the part, in bytes from the begin of the page
+  std::uint64_t end = 0;
+  PagedBlock* at_home = nullptr;  // the part, at home: BlockHolder::kLoan
+  PagedBlock* foreign = nullptr;  // the rest, at the other place: BlockHolder::kForeign
+
+  std::list<PageLoan>::iterator self{};  // in the table's list
+
+  [[nodiscard]] bool is_head() const noexcept { return begin > 0; }
+};
+
 struct PageSlot {
   Page* page = nullptr;     // the page that is mapped here
   std::uint64_t first = 0;  // the slot where that mapping begins
   // The clock of the last free here before the page went elsewhere: once the stream has passed
   // it, nobody uses the stale mapping.
   std::uint64_t idle_since = 0;
-  std::uint64_t rest = 0;  // the number of the last rest before the page came, or went elsewhere
+  std::uint64_t rest = 0;    // the number of the last rest before the page came, or went elsewhere
+  PageLoan* loan = nullptr;  // a part of the page is used here, although it is at home elsewhere
 };
 
 // The pages of one size.
@@ -81,6 +99,23 @@ struct PageArena {
   }
   [[nodiscard]] DeviceAddress end() const noexcept { return base + size; }
   [[nodiscard]] bool is_private() const noexcept { return kind == ArenaKind::kPrivate; }
+};
+
+// A page and the place where it is to be at home.
+struct NewHome {
+  std::uint64_t slot = 0;
+  PageClass* pages = nullptr;
+  Page* page = nullptr;  // in a plan null where it is to be created
+};
+
+// A handle of a private pool that has addresses of its own.
+struct PrivateHandle {
+  DeviceAddress base = 0;
+  std::uint64_t size = 0;
+  device::PageHandle handle = device::PageHandle::kNone;
+  StreamClock* clock = nullptr;
+  PoolId pool{};
+  FreeBins* free = nullptr;
 };
 
 // Slots [first, last).
