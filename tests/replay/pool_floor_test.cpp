@@ -13,7 +13,7 @@
 namespace headroom::replay {
 namespace {
 
-Program program_of(std::vector<Op> ops, std::size_t pools) {
+Program program_with(std::vector<Op> ops, std::size_t pools) {
   Program program;
   for (const Op& op : ops) program.slot_count = std::max(program.slot_count, op.slot + 1);
   program.ops = std::move(ops);
@@ -23,42 +23,42 @@ Program program_of(std::vector<Op> ops, std::size_t pools) {
 }
 
 TEST(PoolFloor, IsTheLivePeakWithoutPrivatePools) {
-  const Program program = program_of({{.size_bytes = 3_MiB, .slot = 0},
-                                      {.slot = 0, .kind = OpKind::kFree},
-                                      {.size_bytes = 2_MiB, .slot = 0}},
-                                     1);
+  const Program program = program_with({{.size_bytes = 3_MiB, .slot = 0},
+                                        {.slot = 0, .kind = OpKind::kFree},
+                                        {.size_bytes = 2_MiB, .slot = 0}},
+                                       1);
   EXPECT_FALSE(has_private_pools(program));
   EXPECT_EQ(pool_floor_bytes(program), 3_MiB);
 }
 
 TEST(PoolFloor, APoolKeepsItsPeakWhenItsBlocksAreGone) {
-  const Program program = program_of({{.size_bytes = 8_MiB, .slot = 0, .pool = 1},
-                                      {.slot = 0, .kind = OpKind::kFree},
-                                      {.size_bytes = 5_MiB, .slot = 0},
-                                      {.slot = 0, .kind = OpKind::kFree},
-                                      {.size_bytes = 6_MiB, .slot = 0, .pool = 1},
-                                      {.size_bytes = 4_MiB, .slot = 1}},
-                                     2);
+  const Program program = program_with({{.size_bytes = 8_MiB, .slot = 0, .pool = 1},
+                                        {.slot = 0, .kind = OpKind::kFree},
+                                        {.size_bytes = 5_MiB, .slot = 0},
+                                        {.slot = 0, .kind = OpKind::kFree},
+                                        {.size_bytes = 6_MiB, .slot = 0, .pool = 1},
+                                        {.size_bytes = 4_MiB, .slot = 1}},
+                                       2);
   EXPECT_TRUE(has_private_pools(program));
   EXPECT_EQ(pool_floor_bytes(program), 13_MiB);
 }
 
 // The peak outside may come before the pools have grown: the two peaks do not add up.
 TEST(PoolFloor, IsTakenAtOneMoment) {
-  const Program program = program_of({{.size_bytes = 20_MiB, .slot = 0},
-                                      {.slot = 0, .kind = OpKind::kFree},
-                                      {.size_bytes = 7_MiB, .slot = 0, .pool = 1}},
-                                     2);
+  const Program program = program_with({{.size_bytes = 20_MiB, .slot = 0},
+                                        {.slot = 0, .kind = OpKind::kFree},
+                                        {.size_bytes = 7_MiB, .slot = 0, .pool = 1}},
+                                       2);
   EXPECT_EQ(pool_floor_bytes(program), 20_MiB);
 }
 
 TEST(PoolFloor, AHeldBlockIsLiveUntilItCompletes) {
-  const Program program = program_of({{.size_bytes = 4_MiB, .slot = 0},
-                                      {.size_bytes = 1, .slot = 0, .kind = OpKind::kFreeHeld},
-                                      {.size_bytes = 2_MiB, .slot = 1},
-                                      {.size_bytes = 1, .slot = 0, .kind = OpKind::kComplete},
-                                      {.size_bytes = 1_MiB, .slot = 2}},
-                                     1);
+  const Program program = program_with({{.size_bytes = 4_MiB, .slot = 0},
+                                        {.size_bytes = 1, .slot = 0, .kind = OpKind::kFreeHeld},
+                                        {.size_bytes = 2_MiB, .slot = 1},
+                                        {.size_bytes = 1, .slot = 0, .kind = OpKind::kComplete},
+                                        {.size_bytes = 1_MiB, .slot = 2}},
+                                       1);
   EXPECT_EQ(pool_floor_bytes(program), 6_MiB);
 }
 
@@ -106,7 +106,7 @@ TEST(PoolFloor, AgreesWithItsDefinition) {
         held.pop_back();
       }
     }
-    const Program program = program_of(std::move(ops), 4);
+    const Program program = program_with(std::move(ops), 4);
     EXPECT_EQ(pool_floor_bytes(program), floor_by_definition(program));
   }
 }

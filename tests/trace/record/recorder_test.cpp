@@ -214,7 +214,7 @@ TEST_F(FileRecorderTest, IsLeftAloneByTheChildOfAFork) {
   allocator.add_sink(recorder->channel({}));
   allocator.free(allocator.allocate(512));
   recorder->flush();
-  EXPECT_TRUE(testing::is_true_in_child([&] {
+  EXPECT_TRUE(headroom::testing::is_true_in_child([&] {
     bool is_refused = false;
     try {
       (void)recorder->channel({});
