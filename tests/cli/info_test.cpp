@@ -207,15 +207,15 @@ TEST(InfoJson, SumsOverTheDevicesAndTakesTheHighestPeaks) {
 
 TEST(InfoJson, OfOneDevice) {
   for (const char* name : {"cuda:0", "0"}) {
-    const auto json = json_of(rich(), {.path = "x", .device = name});
+    const auto json = json_of(rich(), {.path = "x", .options = {.device = name}});
     EXPECT_EQ(json["devices"], 1);
     EXPECT_EQ(json["peak_allocated"], 60_MiB);
   }
-  EXPECT_THROW((void)json_of(rich(), {.path = "x", .device = "7"}), UsageError);
+  EXPECT_THROW((void)json_of(rich(), {.path = "x", .options = {.device = "7"}}), InvalidArgument);
 }
 
 TEST(InfoJson, ListsAsManyHoldersAsAsked) {
-  const auto json = json_of(small(), {.path = "x", .top = 1});
+  const auto json = json_of(small(), {.path = "x", .options = {.top = 1}});
   EXPECT_EQ(json["per_device"][0]["sites"].size(), 1U);
   EXPECT_EQ(json["per_device"][0]["sites"][0]["site"], "train.py:30 forward");
   EXPECT_THAT(json["per_device"][0]["sites"][0]["stack"][0].get<std::string>(),
