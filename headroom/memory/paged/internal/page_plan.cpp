@@ -198,7 +198,7 @@ bool PagePlanner::may_create(const PagePlan& plan, const PageClass& pages, bool 
 // Whether so many slots are vacant, map nothing and are not planned for.
 bool PagePlanner::has_room(const PagePlan& plan, std::uint64_t slot, std::uint64_t span) const {
   const PageArena& arena = *plan.arena;
-  if (slot + span > plan.vacant.last) return false;
+  if (slot < plan.vacant.first || slot + span > plan.vacant.last) return false;
   const auto is_inside = [&](const NewHome& need) {
     return need.slot >= slot && need.slot < slot + span;
   };
