@@ -1,7 +1,7 @@
 // Does accumulating gradients over batches take more memory?
 //
-// Hardly: a gradient is added to in place, so that four batches take one gradient more than one
-// (the sum beside the newest), and a quarter of what a batch of four times the size would. The
+// Hardly: products add to the gradient that is there, so that four batches take a few small blocks
+// more than one, and a quarter of what a batch of four times the size would. The
 // second snippet of "Does PyTorch pre-allocate GPU memory?", with more than ten inputs, so that
 // there is something to see.
 #include <cstdio>

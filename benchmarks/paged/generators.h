@@ -30,7 +30,7 @@ struct Generator {
 
 [[nodiscard]] Made generate(const Generator& generator, const TrafficOptions& options = {});
 
-// By group, each in a file of its own: benchmarks/paged/traffic_GROUP.cpp.
+// By group, each in a file of its own.
 [[nodiscard]] std::span<const Generator> random_traffic();
 [[nodiscard]] std::span<const Generator> small_traffic();
 [[nodiscard]] std::span<const Generator> serving_traffic();

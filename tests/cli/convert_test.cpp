@@ -164,7 +164,7 @@ TEST_F(Convert, BadInputIsOneLine) {
 TEST_F(Convert, WrongUsageIsTwo) {
   expect_complaint(run({"info"}), 2, "");
   expect_complaint(run({"convert", snapshot_}), 2, "");
-  expect_complaint(run({"info", snapshot_, "--device", "cuda:7"}), 2, "it has cuda:0");
+  expect_complaint(run({"info", snapshot_, "--device", "cuda:7"}), 2, "only of cuda:0");
   expect_complaint(run({"info", snapshot_, "--top", "-1"}), 2, "--top");
 }
 

@@ -344,8 +344,10 @@ class AllocatorFaults : public ::testing::Test {
   // After a run with faults, everything is as it should be.
   static void expect_whole(World& world) {
     world.faulty().clear();
+    ASSERT_EQ(world.leftovers(), "");
     const auto next = world.allocator().try_allocate(3_MiB);
-    ASSERT_TRUE(next.has_value()) << "the next allocation";
+    ASSERT_TRUE(next.has_value()) << "the next allocation: " << to_string(next.error().status)
+                                  << (next.error().report ? next.error().report->text : "");
     ASSERT_TRUE(worked(world.allocator().try_free(*next)));
     ASSERT_EQ(world.leftovers(), "");
   }
@@ -415,6 +417,10 @@ TYPED_TEST(AllocatorFaults, ACallThatFailsForLongIsMadeUpForLater) {
   std::vector<Call> calls(Plan::kCalls.begin(), Plan::kCalls.end());
   calls.insert(calls.end(), {Call::kIsCapturing, Call::kMemoryInfo});
   std::erase(calls, Call::kReleaseEvent);  // an event that is not released is lost
+  if constexpr (!Plan::kKeepsAddresses) {
+    // While nobody can say whether a capture is under way, segments are kept, whatever the limit.
+    std::erase(calls, Call::kIsCapturing);
+  }
   for (const Call call : calls) {
     for (const StatusCode code : {StatusCode::kOutOfMemory, StatusCode::kFailed}) {
       for (const std::uint64_t position : Plan::kOutages) {

@@ -110,10 +110,14 @@ TEST(Program, AFullDeviceIsNoLimit) {
   const Program program = compile_with_empty_caches(trace, trace.devices[0]);
   EXPECT_TRUE(program.limit.was_device_full);
   EXPECT_EQ(program.limit.floor_bytes, 30_MiB);
-  const ReplayOptions options = as_recorded(program, {.card_bytes = 1_GiB});
+  const ReplayOptions options = as_recorded(program, {.card_bytes = 32_MiB});
   EXPECT_FALSE(options.limit_bytes);
-  EXPECT_EQ(options.outside_bytes, 1_GiB - 30_MiB);
+  EXPECT_EQ(options.outside_bytes, 2_MiB);
   EXPECT_FALSE(replay(program, options).fits);
+  // On a card so much larger it did not run: nothing of that one was in use by others.
+  const ReplayOptions larger = as_recorded(program, {.card_bytes = 1_GiB});
+  EXPECT_EQ(larger.outside_bytes, 0);
+  EXPECT_TRUE(replay(program, larger).fits);
 }
 
 TEST(Program, OddEventsAreCountedAndPassedOver) {
