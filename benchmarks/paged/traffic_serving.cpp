@@ -51,7 +51,7 @@ void kv_concatenated(Traffic& traffic) {
         traffic.use_briefly(kToken);
         caches.replace(i, tokens * kToken);
       }
-      traffic.use_briefly(16 * 50'257 * 4);  // logits
+      traffic.use_briefly(std::uint64_t{16} * 50'257 * 4);  // logits
       traffic.mark_step();
     }
     caches.free_all();

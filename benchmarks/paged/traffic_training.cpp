@@ -67,7 +67,7 @@ void same_step(Traffic& traffic) {
   Blocks parameters(traffic);
   add_parameters(parameters, model);
   for (int step = 0; step < traffic.times(60); ++step) {
-    train_on(traffic, model, 8 * 1024);
+    train_on(traffic, model, std::uint64_t{8} * 1024);
     traffic.mark_step();
   }
   parameters.free_all();
@@ -290,7 +290,7 @@ void sparse_embeddings(Traffic& traffic) {
       saved.add(rows * 8);
       saved.add(rows * 128 * 4);
     }
-    saved.add(8192 * 1024 * 4, 3);
+    saved.add(std::uint64_t{8192} * 1024 * 4, 3);
     Blocks gradients(traffic);
     while (!saved.is_empty()) {
       const std::uint64_t bytes = saved.size_at(saved.size() - 1);
@@ -336,7 +336,7 @@ void any_resolution(Traffic& traffic) {
     Blocks saved(traffic);
     for (int i = 0; i < model.layers; ++i) {
       keep_layer(saved, model, tokens);
-      saved.add(16 * 12 * (side * side + 1) * 4);
+      saved.add(std::uint64_t{16} * 12 * (side * side + 1) * 4);
     }
     go_back(traffic, saved);
     images.free_all();
