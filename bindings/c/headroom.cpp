@@ -87,7 +87,7 @@ Opened& opened() {
 }
 
 // Before there are threads, so that no child is forked while one of them makes it.
-[[maybe_unused]] const Opened& kMadeOpened = opened();
+[[maybe_unused]] const Opened& made_opened = opened();
 
 // The id of a native stream. Threads mostly stay with one, so the last is remembered.
 std::optional<StreamId> stream_of(headroom_allocator& handle, void* stream) {

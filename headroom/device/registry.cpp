@@ -161,7 +161,7 @@ ForkSafeMutex& registry_mutex() {
   static auto& instance = *new ForkSafeMutex(ForkSafeMutex::Rank::kDevices);
   return instance;
 }
-[[maybe_unused]] const ForkSafeMutex& kMadeRegistryMutex = registry_mutex();
+[[maybe_unused]] const ForkSafeMutex& made_registry_mutex = registry_mutex();
 
 }  // namespace
 

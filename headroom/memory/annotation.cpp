@@ -109,8 +109,8 @@ ScopeObservers& scope_observers() {
 
 // Made before there are threads: a child that is forked while one of them makes these would wait
 // for it for ever.
-[[maybe_unused]] const Interner& kMadeInterner = interner();
-[[maybe_unused]] const ScopeObservers& kMadeObservers = scope_observers();
+[[maybe_unused]] const Interner& made_interner = interner();
+[[maybe_unused]] const ScopeObservers& made_observers = scope_observers();
 
 void announce_iteration(std::uint64_t number, bool is_start) noexcept {
   if (!ScopeObservers::has_any()) return;

@@ -134,7 +134,7 @@ Allocators& allocators() {
 }
 
 // Before there are threads: see annotation.cpp.
-[[maybe_unused]] const Allocators& kMadeAllocators = allocators();
+[[maybe_unused]] const Allocators& made_allocators = allocators();
 
 thread_local std::optional<DeviceId> current;
 

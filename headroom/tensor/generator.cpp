@@ -24,7 +24,7 @@ Generators& generators() {
 }
 
 // Before there are threads, so that no child is forked while one of them makes it.
-[[maybe_unused]] const Generators& kMadeGenerators = generators();
+[[maybe_unused]] const Generators& made_generators = generators();
 
 }  // namespace
 

@@ -41,7 +41,7 @@ CpuProcess& cpu_process() {
 }
 
 // Before there are threads, so that no child is forked while one of them makes it.
-[[maybe_unused]] const CpuProcess& kMadeCpuProcess = cpu_process();
+[[maybe_unused]] const CpuProcess& made_cpu_process = cpu_process();
 
 bool try_take(std::atomic<std::uint64_t>& count,
               std::uint64_t amount,

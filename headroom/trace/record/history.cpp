@@ -251,7 +251,7 @@ Process& process() {
 }
 
 // Before there are threads, so that no child is forked while one of them makes it.
-[[maybe_unused]] const Process& kMadeProcess = process();
+[[maybe_unused]] const Process& made_process = process();
 
 trace::FormatResult<void> end(Process& state) {
   if (state.history == nullptr) return {};
