@@ -108,6 +108,7 @@ std::vector<ComparedRecording> compare(const trace::Trace& trace,
                                        const CompareOptions& options) {
   std::vector<ComparedRecording> out;
   const auto devices = replayable(trace);
+  out.reserve(devices.size());
   for (const trace::DeviceTrace* device : devices) {
     out.push_back(compare_device(
         trace,

@@ -94,6 +94,36 @@ std::optional<std::string> PageTable::check_pages() const {
   return std::nullopt;
 }
 
+namespace {
+
+std::optional<std::string> problem_of(const PageLoan& loan) {
+  const Page& page = *loan.page;
+  if (page.home.arena == nullptr || page.home == loan.place) return "a lent page has no home";
+  const DeviceAddress home = page.home.arena->address_of(page.home.slot);
+  const DeviceAddress at = loan.place.arena->address_of(loan.place.slot);
+  const bool is_head = loan.is_head();
+  if (loan.begin >= loan.end || loan.end > page.pages->page_bytes ||
+      (is_head ? loan.end != page.pages->page_bytes : loan.end == page.pages->page_bytes)) {
+    return "a loan is not one end of its page";
+  }
+  if (loan.at_home->address != home + loan.begin || loan.at_home->size != loan.end - loan.begin) {
+    return "a part that is lent is not held at home";
+  }
+  if (loan.foreign->address != (is_head ? at : at + loan.end) ||
+      loan.foreign->size != (is_head ? loan.begin : page.pages->page_bytes - loan.end)) {
+    return "the addresses beside a lent part are not held";
+  }
+  for (std::uint64_t i = 0; i < page.pages->span; ++i) {
+    const PageSlot& slot = loan.place.arena->slots[loan.place.slot + i];
+    if (slot.loan != &loan || slot.page != &page || slot.first != loan.place.slot) {
+      return "a slot does not know of its loan";
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> PageTable::check_loans() const {
   std::size_t held = 0;
   for (const PageArena& arena : arenas_) {
@@ -104,28 +134,7 @@ std::optional<std::string> PageTable::check_loans() const {
   }
   if (held != 2 * loans_.size()) return "a loan does not hold one block at each place";
   for (const PageLoan& loan : loans_) {
-    const Page& page = *loan.page;
-    if (page.home.arena == nullptr || page.home == loan.place) return "a lent page has no home";
-    const DeviceAddress home = page.home.arena->address_of(page.home.slot);
-    const DeviceAddress at = loan.place.arena->address_of(loan.place.slot);
-    const bool is_head = loan.is_head();
-    if (loan.begin >= loan.end || loan.end > page.pages->page_bytes ||
-        (is_head ? loan.end != page.pages->page_bytes : loan.end == page.pages->page_bytes)) {
-      return "a loan is not one end of its page";
-    }
-    if (loan.at_home->address != home + loan.begin || loan.at_home->size != loan.end - loan.begin) {
-      return "a part that is lent is not held at home";
-    }
-    if (loan.foreign->address != (is_head ? at : at + loan.end) ||
-        loan.foreign->size != (is_head ? loan.begin : page.pages->page_bytes - loan.end)) {
-      return "the addresses beside a lent part are not held";
-    }
-    for (std::uint64_t i = 0; i < page.pages->span; ++i) {
-      const PageSlot& slot = loan.place.arena->slots[loan.place.slot + i];
-      if (slot.loan != &loan || slot.page != &page || slot.first != loan.place.slot) {
-        return "a slot does not know of its loan";
-      }
-    }
+    if (auto problem = problem_of(loan)) return problem;
   }
   return std::nullopt;
 }
