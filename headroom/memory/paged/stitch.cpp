@@ -105,8 +105,7 @@ class PagedAllocator::Stitcher {
     if (in_cushion_ && state_.table.loans() > 0) state_.table.take_back_idle();
     state_.search.begin();
     Place found;
-    if (!in_cushion_ && state_.budget.is_near_limit()) found = between_ends(kAny, UINT64_MAX);
-    if (!found.is_found() && in_cushion_) found = create();
+    if (in_cushion_) found = create();
     if (!found.is_found()) found = allocator_.overflow(request_, other_, /*may_waste=*/false);
     if (!found.is_found() && in_cushion_) found = attempt(own_, kOwn);
     if (!found.is_found()) found = attempt(own_, in_cushion_ ? kAll : kAny);
@@ -119,7 +118,8 @@ class PagedAllocator::Stitcher {
     }
     if (!found.is_found()) found = allocator_.overflow(request_, other_, /*may_waste=*/true);
     if (!found.is_found() && other_ != nullptr) found = attempt(*other_, kAny);
-    if (!found.is_found() && in_cushion_ && state_.budget.is_near_limit()) {
+    // Last, so that a program which a limit has room for is served as it would be without one.
+    if (!found.is_found() && !in_cushion_) {
       state_.begin_tight();
       found = between_ends(kAny, UINT64_MAX);
     }

@@ -40,12 +40,6 @@ std::uint64_t PageBudget::room_in_limit(std::uint64_t released) const noexcept {
   return saturating_subtract(now.limit_bytes, saturating_subtract(now.reserved_bytes, released));
 }
 
-bool PageBudget::is_near_limit() const noexcept {
-  constexpr std::uint64_t kPart = 32;
-  constexpr std::uint64_t kPages = 2;
-  return room_in_limit(0) <= peak_live_ / kPart + kPages * options_.page_bytes;
-}
-
 std::uint64_t PageBudget::allowed_bytes() const noexcept {
   return std::max(cushion_end(), peak_needed_);
 }

@@ -35,8 +35,6 @@ class PageBudget {
   // or at all.
   [[nodiscard]] std::uint64_t room_in_cushion(std::uint64_t released) const noexcept;
   [[nodiscard]] std::uint64_t room_in_limit(std::uint64_t released) const noexcept;
-  // So little more may be created that time is better spent on using what there is.
-  [[nodiscard]] bool is_near_limit() const noexcept;
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
     return host_.figures().reserved_bytes;
   }

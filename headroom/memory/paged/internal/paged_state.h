@@ -92,8 +92,8 @@ struct PagedState {
     return *last;
   }
 
-  // Under a limit no free page was left within the cushion. From now on, for some frees, holes that
-  // a block would leave much of are compared with windows between the ends of two pages.
+  // No page was free and none could be created. From now on, for some frees, holes that a block
+  // would leave much of are compared with windows between the ends of two pages.
   void begin_tight() noexcept { tight_until = clocks.now() + 4 * active.size() + 64; }
   void end_tight() noexcept { tight_until = 0; }
   // A block of this size would leave much of the last page that it takes of the hole, and memory is
