@@ -75,7 +75,7 @@ StreamId AsyncDevice::outer(StreamId stream) const noexcept {
 
 template <class Work>
 AsyncDevice::Result<void> AsyncDevice::queue(StreamId stream, Work&& work) {
-  auto gate = std::make_unique<GateTask>(gates_, gates_.add(inner(stream)));
+  auto gate = std::make_unique<GateTask>(GateTask{gates_, gates_.add(inner(stream))});
   if (auto queued = inner_->enqueue_host(inner(stream), {.run = run_gate, .data = gate.get()});
       !queued) {
     return queued;

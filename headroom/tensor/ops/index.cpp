@@ -106,7 +106,7 @@ void run_scatter(const char* name,
 Tensor gather_backward(
     BackwardArgs& b, const Tensor& grad, const Tensor& index, int dim, const Shape& shape) {
   refuse_second_derivative("gather", {&grad});
-  if (const Tensor sum = b.sum_so_far(0); sum.defined()) {
+  if (Tensor sum = b.sum_so_far(0); sum.defined()) {
     run_scatter("gather", sum, grad, dim, index, true);
     sum.storage().bump_version();
     return sum;

@@ -244,7 +244,7 @@ Tensor TensorList::clip_numbers(double most) {
     run(*part, {.op = MultiTensorOp::kSquareSums, .partial = number_pointer(here)});
     if (!is_first) own.copy_(here);
   }
-  const Tensor out = new_output(op_, like, {2}, DType::kF64);
+  Tensor out = new_output(op_, like, {2}, DType::kF64);
   launch(op_,
          out,
          &Kernels::step_numbers,
