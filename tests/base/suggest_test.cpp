@@ -20,19 +20,19 @@ TEST(EditDistance, CountsChangesAndSwaps) {
 }
 
 TEST(Suggest, FindsWhatWasMeant) {
-  constexpr std::array<std::string_view, 4> known{"devices", "doctor", "replay", "tune"};
-  EXPECT_EQ(suggest("devcies", known), "devices");
-  EXPECT_EQ(suggest("dev", known), "devices");
-  EXPECT_EQ(suggest("docter", known), "doctor");
-  EXPECT_EQ(suggest("tuen", known), "tune");
+  constexpr std::array<std::string_view, 4> kKnown{"devices", "doctor", "replay", "tune"};
+  EXPECT_EQ(suggest("devcies", kKnown), "devices");
+  EXPECT_EQ(suggest("dev", kKnown), "devices");
+  EXPECT_EQ(suggest("docter", kKnown), "doctor");
+  EXPECT_EQ(suggest("tuen", kKnown), "tune");
 }
 
 TEST(Suggest, IsSilentAboutOtherWords) {
-  constexpr std::array<std::string_view, 2> known{"devices", "tune"};
-  EXPECT_EQ(suggest("", known), std::nullopt);
-  EXPECT_EQ(suggest("x", known), std::nullopt);
-  EXPECT_EQ(suggest("foo", known), std::nullopt);
-  EXPECT_EQ(suggest(std::string(100000, 'd'), known), std::nullopt);
+  constexpr std::array<std::string_view, 2> kKnown{"devices", "tune"};
+  EXPECT_EQ(suggest("", kKnown), std::nullopt);
+  EXPECT_EQ(suggest("x", kKnown), std::nullopt);
+  EXPECT_EQ(suggest("foo", kKnown), std::nullopt);
+  EXPECT_EQ(suggest(std::string(100000, 'd'), kKnown), std::nullopt);
 }
 
 }  // namespace
