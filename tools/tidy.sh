@@ -27,5 +27,5 @@ export -f check_one
 sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u |
   awk -v root="$root/" -v build="$build/" -v pattern="${2:-}" \
     'index($0, root) == 1 && (index($0, build) != 1 || /\/Unity\//) &&
-     !/\.c$/ && (pattern == "" || index($0, pattern))' |
+     !/\.c$/ && (pattern == "" || $0 ~ pattern)' |
   xargs -d '\n' -P "$(nproc)" -n 1 bash -c 'check_one "$@"' tidy "$build" "$root"
