@@ -95,6 +95,26 @@ TEST(DataLoader, OneSeedIsOneOrderWhateverTheWorkers) {
   EXPECT_EQ(orders.size(), 4U);
 }
 
+// A device copies when it comes to it, which may be after the epoch has gone.
+TEST(DataLoader, ABatchOutlivesItsEpoch) {
+  World world;
+  const Numbers data(600);
+  for (const bool pin : {false, true}) {
+    for (const int prefetch : {0, 2}) {
+      const nn::DataLoader loader(
+          data, {.batch = 300, .prefetch = prefetch, .pin = pin, .place = world.allocator()});
+      auto epoch = std::make_unique<nn::DataLoader::Epoch>(loader, 0);
+      const nn::Batch batch = epoch->next().value();
+      epoch.reset();
+      const std::vector<std::byte> over(1 << 14, std::byte{0xAB});  // where the buffers were
+      const auto numbers = batch.target.to_integers();
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        ASSERT_EQ(numbers[i], static_cast<std::int64_t>(i)) << over.size();
+      }
+    }
+  }
+}
+
 TEST(DataLoader, TheLastBatchIsSmallerOrLeftOut) {
   const World world;
   const Numbers data(7);
@@ -266,6 +286,11 @@ constexpr bool kCanRefuseThreads = false;
 #else
 constexpr bool kCanRefuseThreads = true;
 #endif
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kStartsThreadsInAChild = false;
+#else
+constexpr bool kStartsThreadsInAChild = true;
+#endif
 
 // Stacks that no address space has room for: no thread can be started at all.
 class NoThreads {
@@ -328,6 +353,7 @@ TEST(Loader, IsNothingInTheChildOfAFork) {
 
 // The parent's threads are not in the child, where kernels would wait for them.
 TEST(ThreadPool, OfTheChildOfAForkIsItsOwn) {
+  if (!kStartsThreadsInAChild) GTEST_SKIP() << "ThreadSanitizer ends a child that starts a thread";
   const auto sum = [] {
     std::atomic<std::int64_t> total = 0;
     tensor::cpu::parallel_for(

@@ -64,6 +64,10 @@ class TrainEvents final : public memory::EventSink {
   TrainEvents& operator=(const TrainEvents&) = delete;
 
   void record(const memory::Event& event) noexcept override {
+    // Which pages move is decided by how far the streams are.
+    const bool is_of_pages = event.action == memory::Action::kSegmentMap ||
+                             event.action == memory::Action::kSegmentUnmap;
+    if (is_of_pages && runs_async()) return;
     const auto [at, is_new] = places_.try_emplace(event.address, places_.size());
     events_.push_back(
         {event.action, event.category, event.annotation, event.size_bytes, at->second});

@@ -33,6 +33,13 @@ HostBuffer::HostBuffer(device::Device& device,
   target_ = input_ + inputs;
 }
 
+HostBuffer::~HostBuffer() {
+  try {
+    wait_until_copied();
+  } catch (...) {  // A stream that cannot be waited for has nothing running.
+  }
+}
+
 std::span<const std::int64_t> BatchPlan::examples(std::int64_t number) const {
   const auto begin = static_cast<std::size_t>(number * batch);
   return std::span(order).subspan(begin,

@@ -61,12 +61,9 @@ class EpochRun {
     }
     workers_.emplace(dataset_, plan_, std::move(buffers), options.workers);
   }
-  // The buffers and the batch that nobody took must outlive the copies.
+  // The batch that nobody took must outlive its copy, as a buffer does by itself.
   ~EpochRun() {
-    try {
-      if (copies_) copies_->synchronize();
-    } catch (...) {  // A stream that cannot be waited for has nothing running.
-    }
+    if (copies_) wait_for(*copies_);
   }
   EpochRun(const EpochRun&) = delete;
   EpochRun& operator=(const EpochRun&) = delete;
@@ -105,6 +102,13 @@ class EpochRun {
     std::exception_ptr failure{};
   };
 
+  static void wait_for(const Stream& stream) noexcept {
+    try {
+      stream.synchronize();
+    } catch (...) {  // A stream that cannot be waited for has nothing running.
+    }
+  }
+
   // A failure of the next batch is not one of this.
   Fetched fetch_or_keep(std::int64_t number) {
     try {
@@ -124,12 +128,15 @@ class EpochRun {
       copies_->wait(stream);
       stream = *copies_;
     }
-    {
+    try {
       const StreamScope scope(stream);
       copy_from_pinned(out.batch.input, buffer->input());
       copy_from_pinned(out.batch.target, buffer->target());
+      out.copied = stream.record();
+    } catch (...) {
+      wait_for(stream);  // the first copy may be queued already
+      throw;
     }
-    out.copied = stream.record();
     buffer->set_copied(*out.copied);
     workers_->give_back(std::move(buffer));
     return out;

@@ -21,7 +21,7 @@
 
 namespace headroom::nn::internal {
 
-// Room for the inputs and targets of a batch. Used again once the copy from it is done.
+// Room for the inputs and targets of a batch. Used again, or freed, once the copy from it is done.
 class HostBuffer {
  public:
   // `is_pinned`: by the device's own call, else plain memory.
@@ -29,6 +29,9 @@ class HostBuffer {
              const ExampleSpec& spec,
              std::int64_t examples,
              bool is_pinned);
+  ~HostBuffer();
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
 
   [[nodiscard]] std::byte* input() const noexcept { return input_; }
   [[nodiscard]] std::byte* target() const noexcept { return target_; }
