@@ -95,6 +95,12 @@ ReplayResult replay_bounds(const Program& program, const ReplayOptions& options)
   return result;
 }
 
+std::optional<std::uint64_t> limit_of(const ReplayOptions& options) noexcept {
+  const double fraction = options.config.memory_fraction;
+  if (options.limit_bytes || fraction == 1) return options.limit_bytes;
+  return static_cast<std::uint64_t>(fraction * static_cast<double>(options.card_bytes));
+}
+
 ReplayOptions with_settings(const Program& program,
                             const memory::AllocatorConfig& config,
                             const Bounds& bounds) {

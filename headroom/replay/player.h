@@ -133,6 +133,9 @@ struct ReplayResult {
   [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.holds(); }
 };
 
+// What may be reserved, where that is less than the card.
+[[nodiscard]] std::optional<std::uint64_t> limit_of(const ReplayOptions& options) noexcept;
+
 // The settings the recording was made under, with the card and the limit as far as they are known,
 // or those that are asked about.
 [[nodiscard]] ReplayOptions as_recorded(const Program& program, const Bounds& bounds = {});

@@ -146,11 +146,7 @@ class PolicyRun {
 
   void predict(const ReplayOptions& replay_options) {
     out_.result = replay_bounds(program_, replay_options);
-    out_.limit_bytes = replay_options.limit_bytes;
-    const double fraction = replay_options.config.memory_fraction;
-    if (!out_.limit_bytes && fraction != 1.0) {
-      out_.limit_bytes = static_cast<std::uint64_t>(fraction * static_cast<double>(card_));
-    }
+    out_.limit_bytes = limit_of(replay_options);
     find_smallest(replay_options);
   }
 

@@ -153,6 +153,25 @@ TEST(Tune, SaysWhenNothingFits) {
   EXPECT_LE(result.best.parts, 1);
 }
 
+// PyTorch may map a whole large segment for a request that keeps to the limit.
+TEST(Tune, NoAnswerPassesTheLimit) {
+  const unsigned seed = test_seed();
+  SCOPED_TRACE(seed_text(seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 12; ++i) {
+    testing::Traffic traffic(static_cast<unsigned>(random()));
+    if (i % 2 == 0) traffic.sample_graphs(4, 3000, 0.5);
+    if (i % 2 == 1) traffic.vary_lengths(4, 4, 128);
+    const std::array<const Program*, 1> programs{&traffic.program()};
+    const std::uint64_t live = programs[0]->peak_live_if_served;
+    const std::uint64_t limit = live / 2 + random() % live;
+    const TuneResult result = tune(programs, {.limit_bytes = limit});
+    for (const Candidate& one : result.candidates) {
+      EXPECT_TRUE(!one.fits || one.peak_reserved_high <= limit) << one.conf << " of " << limit;
+    }
+  }
+}
+
 TEST(Tune, SeveralRecordingsChooseOneSetting) {
   const std::array programs{&program_of("resnet50"), &program_of("streams")};
   const TuneResult result = tune(programs, {});

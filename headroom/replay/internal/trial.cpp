@@ -12,9 +12,18 @@ double live_of(const Program& program) {
   return static_cast<double>(std::max<std::uint64_t>(program.peak_live_if_served, 1));
 }
 
+double share_of_ops(const Program& program, std::size_t op) {
+  return static_cast<double>(op) / static_cast<double>(program.ops.size());
+}
+
 double share_served(const Program& program, const ReplayResult& result) {
-  if (!result.first_failure) return 1;
-  return static_cast<double>(result.first_failure->op) / static_cast<double>(program.ops.size());
+  return result.first_failure ? share_of_ops(program, result.first_failure->op) : 1;
+}
+
+// PyTorch asks whether a request keeps to the limit, and expandable segments may then map more than
+// the request. That is no failure, but no answer either: the card may have less.
+bool passes_limit(const ReplayOptions& options, const ReplayResult& result) {
+  return result.peak_reserved > limit_of(options).value_or(UINT64_MAX);
 }
 
 // The worse of two placements counts.
@@ -72,8 +81,14 @@ bool Trials::run_program(std::size_t number,
     options.stop_above_bytes =
         static_cast<std::uint64_t>(std::min(bounds.most_overhead * live_of(program), 0x1p62));
   }
+  const auto served = [&](const ReplayResult& result) {
+    const double share = share_served(program, result);
+    if (bounds.may_pass_limit || !passes_limit(options, result)) return share;
+    return std::min(share, share_of_ops(program, result.peak_op));
+  };
   const auto is_stopped_by = [&](const ReplayResult& result) {
-    return result.fits ? !result.is_complete : share_served(program, result) < bounds.least_served;
+    const double share = served(result);
+    return share == 1 ? !result.is_complete : share < bounds.least_served;
   };
   ReplayResult result = run_once(number, options);
   trial.ops += result.ops;
@@ -86,7 +101,7 @@ bool Trials::run_program(std::size_t number,
     merge(result, again);
   }
   Candidate& candidate = trial.candidate;
-  candidate.fits = candidate.fits && result.fits;
+  candidate.fits = candidate.fits && served(result) == 1;
   candidate.peaks.push_back(result.peak_reserved);
   candidate.peak_reserved = std::max(candidate.peak_reserved, result.peak_reserved);
   candidate.peak_reserved_low = std::max(candidate.peak_reserved_low, result.peak_reserved_low);
@@ -95,7 +110,7 @@ bool Trials::run_program(std::size_t number,
   candidate.retries += result.retries;
   const auto count = static_cast<double>(programs_.size());
   candidate.overhead += static_cast<double>(result.peak_reserved_high) / live_of(program) / count;
-  candidate.served = std::min(candidate.served, share_served(program, result));
+  candidate.served = std::min(candidate.served, served(result));
   return !is_stopped;
 }
 
@@ -117,11 +132,12 @@ Trial Trials::run_each(const ConfigOf& config, const TrialBounds& bounds) const 
     if (trial.was_stopped) break;
     taken -= least[i];
     const double before = trial.candidate.overhead;
-    trial.was_stopped =
-        !run_program(i,
-                     options_for(*programs_[i], config(*programs_[i])),
-                     {.most_overhead = most - taken, .least_served = bounds.least_served},
-                     trial);
+    trial.was_stopped = !run_program(i,
+                                     options_for(*programs_[i], config(*programs_[i])),
+                                     {.most_overhead = most - taken,
+                                      .least_served = bounds.least_served,
+                                      .may_pass_limit = bounds.may_pass_limit},
+                                     trial);
     taken += (trial.candidate.overhead - before) * count;
   }
   return trial;
@@ -133,7 +149,8 @@ Trial Trials::run(const memory::AllocatorConfig& config, const TrialBounds& boun
 
 Trial Trials::run_as_recorded() const {
   return run_each(
-      [](const Program& program) -> const memory::AllocatorConfig& { return program.config; }, {});
+      [](const Program& program) -> const memory::AllocatorConfig& { return program.config; },
+      {.may_pass_limit = true});
 }
 
 }  // namespace headroom::replay::internal

@@ -26,6 +26,8 @@ struct Trial {
 struct TrialBounds {
   double most_overhead = HUGE_VAL;
   double least_served = 0;
+  // What PyTorch was seen to do, it may do; an answer keeps to the limit.
+  bool may_pass_limit = false;
 };
 
 class Trials {
