@@ -30,6 +30,9 @@ enum class ExitCode : int {
   kBadNews = 3,  // done, and the answer is that something is wrong
 };
 
+// The group of a command's options in its help; those of every command have their own.
+inline constexpr const char* kOptionsGroup = "Options";
+
 // Thrown for what the user typed wrong; ends the program with kWrongUsage.
 class UsageError : public Error {
  public:

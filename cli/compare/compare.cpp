@@ -97,38 +97,37 @@ ExitCode run_compare(const CompareArguments& typed, const Context& context) {
 }
 
 RunFunction add_compare(CLI::App& app) {
-  constexpr const char* kGroup = "Options";
   auto typed = std::make_shared<CompareArguments>();
   app.add_option("RECORDING",
                  typed->request.paths,
                  "PyTorch snapshots or .hrt files (default: the samples)")
       ->type_name("RECORDING")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option("--policy",
                  typed->policies,
                  "a policy as in replay; may be repeated (default: pytorch, pytorch:default, "
                  "pytorch:expandable_segments:True, cudaMallocAsync and paged)")
       ->type_name("P")
       ->allow_extra_args(false)
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_flag("--tune",
                typed->request.options.tunes,
                "add the best setting that tune finds for each recording")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_flag("--smallest-limit",
                typed->request.options.finds_smallest_limit,
                "find the smallest limit of each without an out-of-memory error")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option("--rounds",
                  typed->request.options.rounds,
                  "replays per policy, of which the quickest is timed (default 3)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option("-o,--output", typed->output, "write a page of Markdown instead")
       ->type_name("FILE")
-      ->group(kGroup);
-  app.add_flag("-f,--force", typed->force, "overwrite FILE if it exists")->group(kGroup);
+      ->group(kOptionsGroup);
+  app.add_flag("-f,--force", typed->force, "overwrite FILE if it exists")->group(kOptionsGroup);
   return [typed](const Context& context) { return run_compare(*typed, context); };
 }
 

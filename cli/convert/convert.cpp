@@ -152,7 +152,7 @@ RunFunction add_convert(CLI::App& app) {
   app.add_option("in", request->from, "a PyTorch snapshot or a .hrt file, plain or .zst")
       ->type_name("IN")
       ->required()
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option("out",
                  request->to,
                  "the file to write: .pickle, .hrt, .perfetto.json, .speedscope.json or .csv, each "
@@ -160,13 +160,13 @@ RunFunction add_convert(CLI::App& app) {
                  ".zst")
       ->type_name("OUT")
       ->required()
-      ->group("Options");
-  app.add_flag("-f,--force", request->force, "overwrite OUT if it exists")->group("Options");
+      ->group(kOptionsGroup);
+  app.add_flag("-f,--force", request->force, "overwrite OUT if it exists")->group(kOptionsGroup);
   app.add_option("--at",
                  request->at,
                  "the moment that a .speedscope.json shows: peak (default), or after N events")
       ->type_name("peak|N")
-      ->group("Options");
+      ->group(kOptionsGroup);
   return [request](const Context& context) { return run(*request, context); };
 }
 

@@ -65,11 +65,11 @@ RunFunction add_devices(CLI::App& app) {
   auto request = std::make_shared<DevicesRequest>();
   app.add_option("device", request->names, "only these, such as cpu:0 or cuda:1 (default: all)")
       ->type_name("DEVICE")
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_flag("--measure",
                request->measure,
                "measure the bandwidth and latency of each level of memory; takes seconds")
-      ->group("Options");
+      ->group(kOptionsGroup);
   return [request](const Context& context) { return run(*request, context); };
 }
 

@@ -141,14 +141,13 @@ ExitCode run(const DoctorArguments& typed, const Context& context) {
 
 RunFunction add_doctor(CLI::App& app) {
   auto typed = std::make_shared<DoctorArguments>();
-  constexpr const char* kGroup = "Options";
   app.add_option("RECORDING",
                  typed->paths,
                  "PyTorch snapshots or .hrt files, plain or .zst; or a log file with out-of-memory "
                  "messages; or - to paste a message")
       ->type_name("RECORDING")
       ->required()
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   add_limit_option(
       app,
       typed->limit,
@@ -159,18 +158,18 @@ RunFunction add_doctor(CLI::App& app) {
   app.add_option(
          "--max-peak", typed->max_peak, "exit with 3 if more than this was reserved, such as 20GiB")
       ->type_name("SIZE")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option(
          "--max-growth",
          typed->max_growth,
          "exit with 3 if a step adds more than this, such as 1MiB; less is not called a leak")
       ->type_name("SIZE")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option("--rules",
                  typed->rules_path,
                  "a file of rules that give blocks a category (docs/guide/categories.md)")
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   return [typed](const Context& context) { return run(*typed, context); };
 }
 

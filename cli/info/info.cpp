@@ -45,25 +45,25 @@ RunFunction add_info(CLI::App& app) {
   app.add_option("RECORDING", request->path, "a PyTorch snapshot or a .hrt file, plain or .zst")
       ->type_name("RECORDING")
       ->required()
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option("--top", request->options.top, "how many rows to list in each table (default 8)")
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000))
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option("--device",
                  request->options.device,
                  "only this device, such as cuda:1 or 1 (default: the one with the highest peak)")
       ->type_name("DEVICE")
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option("--rules",
                  *rules,
                  "a file of rules that give blocks a category (docs/guide/categories.md)")
       ->type_name("FILE")
-      ->group("Options");
+      ->group(kOptionsGroup);
   auto by = std::make_shared<std::string>();
   app.add_option("--by", *by, "list who held memory by site (default), stack or module")
       ->type_name("WHAT")
-      ->group("Options");
+      ->group(kOptionsGroup);
   return [request, by, rules](const Context& context) {
     request->by = typed_by(*by);
     if (!rules->empty()) request->options.rules = read_category_rules(*rules);

@@ -62,7 +62,7 @@ void add_step_options(CLI::App& app, StepArguments& typed) {
   app.add_option("model", typed.model, model_help())
       ->type_name("MODEL")
       ->required()
-      ->group("Options");
+      ->group(kOptionsGroup);
   option("--batch", typed.batch, "N", "examples per step (default: the model's own)");
   option("--seq", typed.seq, "N", "tokens per example (default: the model's own)");
   option("--depth", typed.depth, "N", "blocks in the model (default: the model's own)");

@@ -16,7 +16,6 @@ namespace headroom::cli {
 namespace {
 
 constexpr std::uint64_t kLeastLimitBytes = 1_MiB;
-constexpr const char* kGroup = "Options";
 
 // `24` was meant as 24GiB and `16384` as 16384MiB; nobody means `0.5KiB` or 900000 as anything
 // else.
@@ -119,7 +118,7 @@ std::optional<memory::PyTorchVersion> typed_pytorch(const std::string& text) {
 }
 
 void add_limit_option(CLI::App& app, std::string& text, const std::string& help) {
-  app.add_option("--limit", text, help)->type_name("SIZE")->group(kGroup);
+  app.add_option("--limit", text, help)->type_name("SIZE")->group(kOptionsGroup);
 }
 
 void add_card_option(CLI::App& app, std::string& text) {
@@ -128,11 +127,11 @@ void add_card_option(CLI::App& app, std::string& text) {
                  "the card: a name such as h100 or rtx4090, or a size such as 24GiB; --card list "
                  "names them")
       ->type_name("CARD")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
 }
 
 void add_pytorch_option(CLI::App& app, std::string& text, const std::string& help) {
-  app.add_option("--pytorch", text, help)->type_name("VERSION")->group(kGroup);
+  app.add_option("--pytorch", text, help)->type_name("VERSION")->group(kOptionsGroup);
 }
 
 std::string cards_text(const Context& context) {

@@ -112,11 +112,11 @@ RunFunction add_plan(CLI::App& app) {
   auto typed = std::make_shared<PlanArguments>();
   add_step_options(app, typed->step);
   app.add_flag("--fit", typed->fits, "find the largest batch that fits --limit or --card")
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option("-o,--output", typed->output, "write an interactive HTML page")
       ->type_name("FILE.html")
-      ->group("Options");
-  app.add_flag("-f,--force", typed->force, "overwrite the page if it exists")->group("Options");
+      ->group(kOptionsGroup);
+  app.add_flag("-f,--force", typed->force, "overwrite the page if it exists")->group(kOptionsGroup);
   return [typed](const Context& context) { return run_plan(*typed, context); };
 }
 

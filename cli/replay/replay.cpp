@@ -217,7 +217,7 @@ RunFunction add_replay(CLI::App& app) {
   app.add_option("RECORDING", typed->path, "a PyTorch snapshot or a .hrt file, plain or .zst")
       ->type_name("RECORDING")
       ->required()
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option(
          "--policy",
          typed->policies,
@@ -226,7 +226,7 @@ RunFunction add_replay(CLI::App& app) {
          "repeated (default: the usual ones)")
       ->type_name("P")
       ->allow_extra_args(false)
-      ->group("Options");
+      ->group(kOptionsGroup);
   add_limit_option(app,
                    typed->limit,
                    "the most that the allocator may reserve, such as 12GiB (default: as recorded)");
@@ -237,17 +237,17 @@ RunFunction add_replay(CLI::App& app) {
   app.add_flag("--verify",
                typed->verifies,
                "compare every address with the recorded one; needs --policy pytorch")
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_flag("--smallest-limit",
                typed->finds_smallest_limit,
                "find the smallest limit without an out-of-memory error")
-      ->group("Options");
+      ->group(kOptionsGroup);
   app.add_option("-o,--output",
                  typed->decisions_path,
                  "write every decision of the allocator as CSV; needs one --policy")
       ->type_name("FILE")
-      ->group("Options");
-  app.add_flag("-f,--force", typed->force, "overwrite FILE if it exists")->group("Options");
+      ->group(kOptionsGroup);
+  app.add_flag("-f,--force", typed->force, "overwrite FILE if it exists")->group(kOptionsGroup);
   return [typed](const Context& context) { return run(*typed, context); };
 }
 

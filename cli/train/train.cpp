@@ -186,28 +186,28 @@ ExitCode run_train(const TrainArguments& typed, const Context& context) {
 }
 
 RunFunction add_train(CLI::App& app) {
-  constexpr const char* kGroup = "Options";
   auto typed = std::make_shared<TrainArguments>();
   add_step_options(app, typed->step);
   app.add_option("--device", typed->device, "cpu (default), or meta, which computes nothing")
       ->type_name("DEVICE")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option("--steps", typed->steps, "training steps (default 20)")
       ->type_name("N")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_flag(
          "--retry", typed->retries, "when memory runs out, use smaller micro-batches and go on")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option(
          "--data",
          typed->data,
          "a file to learn from: any bytes for gpt2-tiny, IDX images for mlp (default: made up)")
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   app.add_option("--record", typed->record, "record every allocation in this file")
       ->type_name("FILE.hrt")
-      ->group(kGroup);
-  app.add_flag("-f,--force", typed->force, "overwrite the recording if it exists")->group(kGroup);
+      ->group(kOptionsGroup);
+  app.add_flag("-f,--force", typed->force, "overwrite the recording if it exists")
+      ->group(kOptionsGroup);
   return [typed](const Context& context) { return run_train(*typed, context); };
 }
 

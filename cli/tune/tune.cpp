@@ -88,7 +88,6 @@ ExitCode run(const TuneArguments& typed, const Context& context) {
 }
 
 RunFunction add_tune(CLI::App& app) {
-  constexpr const char* kGroup = "Options";
   auto typed = std::make_shared<TuneArguments>();
   app.add_option("RECORDING",
                  typed->paths,
@@ -96,7 +95,7 @@ RunFunction add_tune(CLI::App& app) {
                  "best for all")
       ->type_name("RECORDING")
       ->required()
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   add_limit_option(app,
                    typed->limit,
                    "the most that the allocator may reserve, such as 12GiB (default: as recorded)");
@@ -110,7 +109,7 @@ RunFunction add_tune(CLI::App& app) {
                  "do not change this key, such as expandable_segments; may be repeated")
       ->type_name("KEY")
       ->allow_extra_args(false)
-      ->group(kGroup);
+      ->group(kOptionsGroup);
   return [typed](const Context& context) { return run(*typed, context); };
 }
 
