@@ -408,7 +408,7 @@ void Allocator::add_sink(EventSink& sink, Actions wanted) {
   } else {
     core_.sinks_.push_back({.sink = &sink, .wanted = wanted});
   }
-  core_.note_wishes();
+  core_.update_wanted();
 }
 
 void Allocator::remove_sink(EventSink& sink) noexcept {
@@ -417,7 +417,7 @@ void Allocator::remove_sink(EventSink& sink) noexcept {
   std::erase_if(core_.sinks_, [&sink](const AllocatorCore::Listener& listener) {
     return listener.sink == &sink;
   });
-  core_.note_wishes();
+  core_.update_wanted();
 }
 
 void Allocator::set_tag_maker(TagMaker maker) {
@@ -425,7 +425,7 @@ void Allocator::set_tag_maker(TagMaker maker) {
   std::unique_lock lock(core_.mutex_);
   core_.tags_.swap(tags);
   core_.makes_tags_.store(core_.tags_ != nullptr, std::memory_order_relaxed);
-  core_.note_wishes();
+  core_.update_wanted();
   lock.unlock();  // what the old ones hold may be anything
 }
 

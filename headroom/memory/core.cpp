@@ -53,7 +53,7 @@ void AllocatorCore::begin_destruction() noexcept {
   const std::lock_guard lock(mutex_);
   sinks_.clear();
   captures_ = 0;
-  note_wishes();
+  update_wanted();
   captures_changed();
 }
 
@@ -78,9 +78,9 @@ bool AllocatorCore::limit_allows(std::uint64_t size_bytes) const noexcept {
 
 // --- What happened -------------------------------------------------------------------------------
 
-void AllocatorCore::tell_sinks(Action action,
-                               const BlockNote& block,
-                               std::uint64_t size_bytes) noexcept {
+void AllocatorCore::send_to_sinks(Action action,
+                                  const BlockNote& block,
+                                  std::uint64_t size_bytes) noexcept {
   const Tag* tag = nullptr;
   if (tags_ != nullptr) tag = tags_->begin(action, block.address, current_tag());
   const Event event{.action = action,
@@ -100,7 +100,7 @@ void AllocatorCore::tell_sinks(Action action,
   if (tags_ != nullptr) tags_->told(action, block.address, size_bytes);
 }
 
-void AllocatorCore::note_segment(Action action, const SegmentNote& segment) noexcept {
+void AllocatorCore::record_segment(Action action, const SegmentNote& segment) noexcept {
   const bool small = segment.is_small;
   switch (action) {
     case Action::kSegmentAlloc:
@@ -118,7 +118,7 @@ void AllocatorCore::note_segment(Action action, const SegmentNote& segment) noex
       ++stats_.num_device_free;
   }
   running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
-  tell_segment(action, segment);
+  emit_segment(action, segment);
 }
 
 void AllocatorCore::count_segment(bool is_growth,
@@ -136,7 +136,7 @@ void AllocatorCore::count_segment(bool is_growth,
   running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
 }
 
-void AllocatorCore::tell_segment(Action action, const SegmentNote& segment) noexcept {
+void AllocatorCore::emit_segment(Action action, const SegmentNote& segment) noexcept {
   emit(action,
        {.address = segment.address,
         .stream = segment.stream,
@@ -189,7 +189,7 @@ AllocationFailure AllocatorCore::fail(std::unique_lock<Mutex>& lock,
   return failure;
 }
 
-void AllocatorCore::note_wishes() noexcept {
+void AllocatorCore::update_wanted() noexcept {
   wanted_ = {};
   for (const Listener& listener : sinks_) wanted_ |= listener.wanted;
   if (tags_ != nullptr) wanted_ |= kAllActions;

@@ -6,7 +6,7 @@
 //
 //   a user calls        Allocator::allocate             allocator.cpp
 //   the core places     CachingAllocator::do_allocate   caching/allocate.cpp
-//   and says so         AllocatorCore::note_alloc       internal/notes.h
+//   and says so         AllocatorCore::record_alloc       internal/notes.h
 //
 // `mutex_` guards everything here and in a core. Nothing here allocates from the device.
 #pragma once
@@ -92,16 +92,16 @@ class AllocatorCore : public Allocator {
   // --- What a core may call -------------------------------------------------------------------
 
   // All require mutex_. Inline, in internal/notes.h, which a core includes.
-  void note_alloc(const BlockNote& block) noexcept;
-  void note_free_requested(const BlockNote& block) noexcept;
-  void note_free_completed(const BlockNote& block) noexcept;
-  void note_segment(Action action, const SegmentNote& segment) noexcept;
+  void record_alloc(const BlockNote& block) noexcept;
+  void record_free_requested(const BlockNote& block) noexcept;
+  void record_free_completed(const BlockNote& block) noexcept;
+  void record_segment(Action action, const SegmentNote& segment) noexcept;
   // The two halves of it, for a core whose physical memory moves between addresses: memory that
   // came or went, and where it is seen.
   void count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
-  void tell_segment(Action action, const SegmentNote& segment) noexcept;
+  void emit_segment(Action action, const SegmentNote& segment) noexcept;
   // What one thread did without the lock, all of it in the small pool.
-  void note_threads(const internal::ThreadTally& tally) const noexcept;
+  void record_threads(const internal::ThreadTally& tally) const noexcept;
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
     return static_cast<std::uint64_t>(stats_.reserved_bytes.all.current);
   }
@@ -160,8 +160,8 @@ class AllocatorCore : public Allocator {
   [[nodiscard]] virtual std::uint64_t core_fingerprint() const = 0;
   [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
   // For a core whose threads allocate without the lock. What they counted by themselves goes into
-  // stats_ (note_threads); they are kept from working so, while something is looked at; events have
-  // one order, so while blocks are told of, everything takes the lock.
+  // stats_ (record_threads); they are kept from working so, while something is looked at; events
+  // have one order, so while blocks are told of, everything takes the lock.
   virtual void fold_threads() const noexcept {}
   virtual void hold_threads() const noexcept {}  // folds too
   virtual void release_threads() const noexcept {}
@@ -203,8 +203,8 @@ class AllocatorCore : public Allocator {
   };
 
   void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
-  void tell_sinks(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
-  void note_wishes() noexcept;
+  void send_to_sinks(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  void update_wanted() noexcept;
   template <bool kSmall>
   void count_alloc(const BlockNote& block) noexcept;
   template <bool kSmall>

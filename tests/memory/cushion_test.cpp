@@ -24,7 +24,7 @@ class Moves {
  public:
   explicit Moves(Cushion& cushion) : cushion_(cushion) {}
   void make(int times, std::chrono::nanoseconds every) {
-    for (int i = 0; i < times; ++i, now_ += every) cushion_.note_moves(now_, now_ + 1ms);
+    for (int i = 0; i < times; ++i, now_ += every) cushion_.record_moves(now_, now_ + 1ms);
   }
 
  private:
@@ -79,7 +79,7 @@ TEST(Cushion, OfNothingWidensToo) {
 
 TEST(Cushion, KeepsItsWidthWhereTimeStandsStillOrNothingWiderIsAllowed) {
   Cushion still(0.02, 0.15);
-  for (int i = 0; i < 1000; ++i) still.note_moves(0ns, 0ns);
+  for (int i = 0; i < 1000; ++i) still.record_moves(0ns, 0ns);
   EXPECT_EQ(still.fraction(), 0.02);
   Cushion fixed(0.2, 0.15);
   Moves(fixed).make(1000, 1ms);

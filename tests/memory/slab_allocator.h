@@ -20,6 +20,7 @@
 #include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/slab_cached.h"
 #include "headroom/memory/internal/slab_heap.h"
+#include "headroom/memory/internal/slab_walk.h"
 
 namespace headroom::memory::testing {
 
@@ -78,7 +79,7 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
       return 0;
     }
     if (!is_slab) large_.emplace(block.address, block);
-    note_alloc(block);
+    record_alloc(block);
     return block.address;
   }
 
@@ -95,13 +96,13 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
       const auto block = heap_.mark_pending(address);
       if (!block) return not_held();
       pending_.push_back(address);
-      note_free_requested(note_of(*block));
+      record_free_requested(note_of(*block));
       return {};
     }
     const auto block = has_begun ? heap_.finish_free(address) : heap_.free(address);
     if (!block) return not_held();
-    note_free_requested(note_of(*block));
-    note_free_completed(note_of(*block));
+    record_free_requested(note_of(*block));
+    record_free_completed(note_of(*block));
     return {};
   }
 
@@ -115,7 +116,7 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     const std::lock_guard lock(mutex_);
     heap_.fold_own();
     for (const DeviceAddress address : std::exchange(pending_, {})) {
-      note_free_completed(note_of(heap_.complete(address).value()));
+      record_free_completed(note_of(heap_.complete(address).value()));
     }
   }
   std::uint64_t do_empty_cache(PoolId /*pool*/) override { return flush(); }
@@ -185,15 +186,15 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     if (free_pages_.empty() || !limit_allows(internal::kSlabPageBytes)) return 0;
     const DeviceAddress page = free_pages_.back();
     free_pages_.pop_back();
-    note_segment(Action::kSegmentAlloc, segment_note(page, internal::kSlabPageBytes, stream));
+    record_segment(Action::kSegmentAlloc, segment_note(page, internal::kSlabPageBytes, stream));
     return page;
   }
   void give_slab_page(DeviceAddress page) noexcept override {
     free_pages_.push_back(page);
-    note_segment(Action::kSegmentFree,
-                 segment_note(page, internal::kSlabPageBytes, StreamId::kDefault));
+    record_segment(Action::kSegmentFree,
+                   segment_note(page, internal::kSlabPageBytes, StreamId::kDefault));
   }
-  void fold_tally(const internal::ThreadTally& tally) noexcept override { note_threads(tally); }
+  void fold_tally(const internal::ThreadTally& tally) noexcept override { record_threads(tally); }
 
   static SegmentNote segment_note(DeviceAddress address, std::uint64_t size, StreamId stream) {
     return {.address = address, .size_bytes = size, .stream = stream, .is_small = true};
@@ -211,8 +212,8 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
         device::DeviceStatus{.code = device::StatusCode::kInvalidArgument, .call = "free"});
   }
   DeviceAddress take_large(std::uint64_t size_bytes) {
-    note_segment(Action::kSegmentAlloc,
-                 segment_note(next_large_, round_up(size_bytes, kMinBlockBytes), {}));
+    record_segment(Action::kSegmentAlloc,
+                   segment_note(next_large_, round_up(size_bytes, kMinBlockBytes), {}));
     return std::exchange(next_large_, next_large_ + round_up(size_bytes, kMinBlockBytes));
   }
   device::DeviceResult<void> free_large(DeviceAddress address) {
@@ -220,9 +221,9 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     heap_.fold_own();
     const auto found = large_.find(address);
     if (found == large_.end()) return not_held();
-    note_free_requested(found->second);
-    note_free_completed(found->second);
-    note_segment(Action::kSegmentFree, segment_note(address, found->second.size_bytes, {}));
+    record_free_requested(found->second);
+    record_free_completed(found->second);
+    record_segment(Action::kSegmentFree, segment_note(address, found->second.size_bytes, {}));
     large_.erase(found);
     return {};
   }

@@ -268,12 +268,12 @@ CachingAllocator::Grown CachingAllocator::take_segment(std::unique_lock<Mutex>& 
   block.pool = &pool;
   block.index = index;
   block.tie = state_->next_tie();
-  note_segment(Action::kSegmentAlloc,
-               {.address = block.address,
-                .size_bytes = size_bytes,
-                .stream = stream,
-                .pool = pool.id(),
-                .is_small = pool.is_small});
+  record_segment(Action::kSegmentAlloc,
+                 {.address = block.address,
+                  .size_bytes = size_bytes,
+                  .stream = stream,
+                  .pool = pool.id(),
+                  .is_small = pool.is_small});
   if (size_bytes >= state_->config.max_split_bytes) stats_.oversize_segments.increase(1);
   return {.outcome = Growth::kDone, .block = &block};
 }
@@ -349,7 +349,7 @@ inline CachingAllocator::Block& CachingAllocator::hand_out(const Request& reques
   block.requested = request.asked;
   block.context = current_context();
   state_->active.insert(block.address, &block);
-  note_alloc(note_of(block));
+  record_alloc(note_of(block));
   if (block.size >= state_->config.max_split_bytes) stats_.oversize_allocations.increase(1);
   if (device_.tracks_blocks()) device_.block_allocated(block.address, block.size, block.stream);
   return block;

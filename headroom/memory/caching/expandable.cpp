@@ -180,12 +180,12 @@ DeviceResult<void> CachingAllocator::map_block(Block& block, std::uint64_t size_
   const DeviceAddress mapped_at = block.address;
   merge_neighbours(block);
   insert_free(block);
-  note_segment(Action::kSegmentMap,
-               {.address = mapped_at,
-                .size_bytes = mapped_bytes,
-                .stream = block.stream,
-                .pool = pool.id(),
-                .is_small = pool.is_small});
+  record_segment(Action::kSegmentMap,
+                 {.address = mapped_at,
+                  .size_bytes = mapped_bytes,
+                  .stream = block.stream,
+                  .pool = pool.id(),
+                  .is_small = pool.is_small});
   return {};
 }
 
@@ -234,12 +234,12 @@ void CachingAllocator::unmap_block(Block& block) {
   block.is_mapped = false;
   merge_neighbours(block);
   insert_unmapped(pool.unmapped, std::move(node), block);
-  note_segment(Action::kSegmentUnmap,
-               {.address = start,
-                .size_bytes = size,
-                .stream = block.stream,
-                .pool = pool.id(),
-                .is_small = pool.is_small});
+  record_segment(Action::kSegmentUnmap,
+                 {.address = start,
+                  .size_bytes = size,
+                  .stream = block.stream,
+                  .pool = pool.id(),
+                  .is_small = pool.is_small});
 }
 
 // Gives the addresses of a segment back that has no page left; `block` covers all of it.

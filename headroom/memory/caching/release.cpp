@@ -23,7 +23,7 @@ DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
   block.index->prepare(1);
   if (acts_as_capturing()) s.pending.prepare();
   block.is_allocated = false;
-  note_free_requested(note_of(block));
+  record_free_requested(note_of(block));
   if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.decrease(1);
   if (block.stream_uses.empty()) {
     complete_free(block);
@@ -123,7 +123,7 @@ void CachingAllocator::complete_free(Block& block) {
   } else {
     index.insert(block);
   }
-  note_free_completed(note);
+  record_free_completed(note);
 }
 
 // --- Blocks that other streams use ---------------------------------------------------------------
@@ -155,12 +155,12 @@ bool CachingAllocator::release_segment(Block& block) {
   const auto freed = device_.free_segment(block.address);
   if (!freed && !is_gone(freed.error())) return false;
   BlockPool& pool = *block.pool;
-  note_segment(Action::kSegmentFree,
-               {.address = block.address,
-                .size_bytes = block.size,
-                .stream = block.stream,
-                .pool = pool.id(),
-                .is_small = pool.is_small});
+  record_segment(Action::kSegmentFree,
+                 {.address = block.address,
+                  .size_bytes = block.size,
+                  .stream = block.stream,
+                  .pool = pool.id(),
+                  .is_small = pool.is_small});
   if (block.size >= state_->config.max_split_bytes) stats_.oversize_segments.decrease(1);
   block.index->erase(block);
   state_->blocks.give_back(block);

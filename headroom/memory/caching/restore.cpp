@@ -173,7 +173,7 @@ CachingAllocator::Block& CachingAllocator::restore_block(const BlockInfo& info,
     block.requested = info.requested_bytes;
     block.context = {.category = info.category, .annotation = info.annotation};
     s.active.insert(block.address, &block);
-    note_alloc(note_of(block));
+    record_alloc(note_of(block));
     if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.increase(1);
   }
   return block;
@@ -188,12 +188,12 @@ void CachingAllocator::restore_segment(const SegmentInfo& segment) {
   like.index = &pool.index_of(segment.stream);
   like.tie = s.next_tie();
   trust_stream(segment.stream);
-  note_segment(Action::kSegmentAlloc,
-               {.address = segment.address,
-                .size_bytes = segment.size_bytes,
-                .stream = segment.stream,
-                .pool = segment.pool,
-                .is_small = segment.is_small});
+  record_segment(Action::kSegmentAlloc,
+                 {.address = segment.address,
+                  .size_bytes = segment.size_bytes,
+                  .stream = segment.stream,
+                  .pool = segment.pool,
+                  .is_small = segment.is_small});
   if (segment.size_bytes >= s.config.max_split_bytes) stats_.oversize_segments.increase(1);
   Block* prev = nullptr;
   for (const BlockInfo& info : segment.blocks) {
@@ -232,12 +232,12 @@ void CachingAllocator::restore_reservation(const ReservationInfo& reservation,
   for (const SegmentInfo* segment : by_address(segments)) {
     if (!lies_in(*segment, reservation)) continue;
     leave_unmapped(segment->address);
-    note_segment(Action::kSegmentMap,
-                 {.address = segment->address,
-                  .size_bytes = segment->size_bytes,
-                  .stream = segment->stream,
-                  .pool = segment->pool,
-                  .is_small = segment->is_small});
+    record_segment(Action::kSegmentMap,
+                   {.address = segment->address,
+                    .size_bytes = segment->size_bytes,
+                    .stream = segment->stream,
+                    .pool = segment->pool,
+                    .is_small = segment->is_small});
     for (const BlockInfo& info : segment->blocks) prev = &restore_block(info, like, prev);
     at = segment->address + segment->size_bytes;
   }

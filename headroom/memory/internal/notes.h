@@ -16,7 +16,7 @@ inline void AllocatorCore::emit(Action action,
                                 std::uint64_t size_bytes) noexcept {
   ++sequence_;
   if (wanted_.has(action)) [[unlikely]] {
-    tell_sinks(action, block, size_bytes);
+    send_to_sinks(action, block, size_bytes);
   }
 }
 
@@ -30,7 +30,7 @@ void AllocatorCore::count_alloc(const BlockNote& block) noexcept {
   stats_.requested_bytes.increase(kSmall, block.requested_bytes);
 }
 
-inline void AllocatorCore::note_alloc(const BlockNote& block) noexcept {
+inline void AllocatorCore::record_alloc(const BlockNote& block) noexcept {
   block.is_small ? count_alloc<true>(block) : count_alloc<false>(block);
   stats_.live_bytes.increase(round_up(block.requested_bytes, kMinBlockBytes));
   stats_.category_bytes[static_cast<std::size_t>(block.context.category)].increase(
@@ -48,7 +48,7 @@ void AllocatorCore::count_free_requested(const BlockNote& block) noexcept {
   stats_.allocated_bytes.decrease(kSmall, block.size_bytes);
 }
 
-inline void AllocatorCore::note_free_requested(const BlockNote& block) noexcept {
+inline void AllocatorCore::record_free_requested(const BlockNote& block) noexcept {
   block.is_small ? count_free_requested<true>(block) : count_free_requested<false>(block);
   stats_.category_bytes[static_cast<std::size_t>(block.context.category)].decrease(
       block.size_bytes);
@@ -62,7 +62,7 @@ void AllocatorCore::count_free_completed(const BlockNote& block) noexcept {
   stats_.requested_bytes.decrease(kSmall, block.requested_bytes);
 }
 
-inline void AllocatorCore::note_free_completed(const BlockNote& block) noexcept {
+inline void AllocatorCore::record_free_completed(const BlockNote& block) noexcept {
   block.is_small ? count_free_completed<true>(block) : count_free_completed<false>(block);
   stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
   emit(Action::kFreeCompleted, block, block.requested_bytes);
@@ -92,7 +92,7 @@ inline void fold_movement(StatArray& array, const Movement& movement) noexcept {
 
 }  // namespace internal
 
-inline void AllocatorCore::note_threads(const internal::ThreadTally& tally) const noexcept {
+inline void AllocatorCore::record_threads(const internal::ThreadTally& tally) const noexcept {
   if (!tally.is_alone) stats_.peak_is_exact = false;
   if (tally.is_empty()) return;
   if (!scopes_.empty()) {

@@ -6,9 +6,9 @@
 
 namespace headroom::memory::internal {
 
-[[gnu::always_inline]] inline bool SlabHeap::count_in(Mode mode,
-                                                      ThreadTally& tally,
-                                                      const TallyBlock& block) noexcept {
+[[gnu::always_inline]] inline bool SlabHeap::tally_alloc(Mode mode,
+                                                         ThreadTally& tally,
+                                                         const TallyBlock& block) noexcept {
   if ((mode & (kOff | kLocked)) != 0) [[unlikely]] {
     return false;
   }
@@ -17,9 +17,9 @@ namespace headroom::memory::internal {
   return true;
 }
 
-[[gnu::always_inline]] inline bool SlabHeap::count_out(Mode mode,
-                                                       ThreadTally& tally,
-                                                       const TallyBlock& block) noexcept {
+[[gnu::always_inline]] inline bool SlabHeap::tally_free(Mode mode,
+                                                        ThreadTally& tally,
+                                                        const TallyBlock& block) noexcept {
   if ((mode & (kOff | kLocked)) != 0) [[unlikely]] {
     return false;
   }
@@ -48,13 +48,13 @@ namespace headroom::memory::internal {
   // Whether magazines are on is asked inside: whoever switches them off holds every cache after
   // that, so nothing happens without the lock once enable_magazines has returned.
   const Mode mode = mode_.load(std::memory_order_relaxed);
-  if (!shelf.is_empty() && count_in(mode, cache.tally, counted)) [[likely]] {
+  if (!shelf.is_empty() && tally_alloc(mode, cache.tally, counted)) [[likely]] {
     const SlabSlot slot = magazines.pop(shelf);
     slot.word->store(SlotWord::held(size_class, size_bytes, context).bits(),
                      std::memory_order_relaxed);
     address = slot.address;
     if ((mode & kTracked) != 0) [[unlikely]] {
-      tell_allocated(address, shelf.block_bytes, stream);
+      notify_allocated(address, shelf.block_bytes, stream);
     }
   }
   cache.leave();
@@ -97,11 +97,11 @@ namespace headroom::memory::internal {
     return Freed::kBegun;
   }
   const Mode mode = mode_.load(std::memory_order_relaxed);
-  const bool is_done = magazines.has_room(shelf) && count_out(mode, cache.tally, counted);
+  const bool is_done = magazines.has_room(shelf) && tally_free(mode, cache.tally, counted);
   if (is_done) [[likely]] {
     place.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
     if ((mode & kTracked) != 0) [[unlikely]] {
-      tell_freed(address, shelf.block_bytes, stream);
+      notify_freed(address, shelf.block_bytes, stream);
     }
     magazines.push(shelf, {.address = address, .word = place.word});
   }

@@ -207,15 +207,15 @@ inline StreamSlabs& SlabHeap::slabs_of(StreamId stream) {
   return *last_slabs_;
 }
 
-void SlabHeap::tell_allocated(DeviceAddress address,
-                              std::uint64_t size_bytes,
-                              StreamId stream) const noexcept {
+void SlabHeap::notify_allocated(DeviceAddress address,
+                                std::uint64_t size_bytes,
+                                StreamId stream) const noexcept {
   device_.block_allocated(address, size_bytes, stream);
 }
 
-void SlabHeap::tell_freed(DeviceAddress address,
-                          std::uint64_t size_bytes,
-                          StreamId stream) const noexcept {
+void SlabHeap::notify_freed(DeviceAddress address,
+                            std::uint64_t size_bytes,
+                            StreamId stream) const noexcept {
   device_.block_freed(address, size_bytes, stream);
 }
 
@@ -226,7 +226,7 @@ DeviceAddress SlabHeap::hand_out(const SlabSlot& slot,
   const std::size_t size_class = size_class_of(size_bytes);
   slot.word->store(SlotWord::held(size_class, size_bytes, context).bits(),
                    std::memory_order_relaxed);
-  if (is(kTracked)) tell_allocated(slot.address, kClasses[size_class].block_bytes, stream);
+  if (is(kTracked)) notify_allocated(slot.address, kClasses[size_class].block_bytes, stream);
   return slot.address;
 }
 
@@ -277,7 +277,7 @@ SlabBlock SlabHeap::finish_free(DeviceAddress address) noexcept {
   const SlotWord word(place.word->load(std::memory_order_relaxed));
   place.word->store(SlotWord::cached().bits(), std::memory_order_relaxed);
   const SlabBlock block = describe(address, *place.page, word);
-  if (is(kTracked)) tell_freed(address, block.size_bytes, block.stream);
+  if (is(kTracked)) notify_freed(address, block.size_bytes, block.stream);
   const SlabSlot slot{.address = address, .word = place.word};
   if (Magazines* const magazines = own_magazines(block.stream)) {
     Shelf& shelf = magazines->shelf(word.size_class());
@@ -330,7 +330,7 @@ std::optional<SlabBlock> SlabHeap::mark_pending(DeviceAddress address) noexcept 
 std::optional<SlabBlock> SlabHeap::complete(DeviceAddress address) noexcept {
   const std::optional<SlabBlock> block = find(address);
   if (!block || !block->is_pending) return std::nullopt;
-  if (is(kTracked)) tell_freed(address, block->size_bytes, block->stream);
+  if (is(kTracked)) notify_freed(address, block->size_bytes, block->stream);
   put_block({.address = address, .word = place_of(address).word});
   return block;
 }

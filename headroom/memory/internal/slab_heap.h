@@ -4,10 +4,10 @@
 //   heap.set_region(base, size_bytes);
 //
 //   if (DeviceAddress block = heap.allocate_cached(size, stream, context)) return block;
-//   std::unique_lock lock(mutex);                         // nothing cached, or the lock is
-//   required heap.fold_own();                                      // what this thread counted
-//   comes first DeviceAddress block = heap.allocate(size, stream, context); note_alloc({.address =
-//   block, .size_bytes = SlabHeap::block_bytes(size), ...});
+//   std::unique_lock lock(mutex);   // nothing cached, or the lock is required
+//   heap.fold_own();                // first: what this thread counted
+//   DeviceAddress block = heap.allocate(size, stream, context);
+//   record_alloc({.address = block, .size_bytes = SlabHeap::block_bytes(size), ...});
 //
 // What goes through magazines is counted in their threads' tallies, which reach the statistics by
 // SlabPages::fold_tally; what goes through allocate, free, mark_pending and complete is for the
@@ -30,26 +30,11 @@
 #include "headroom/memory/internal/magazines.h"
 #include "headroom/memory/internal/size_classes.h"
 #include "headroom/memory/internal/slab_page.h"
+#include "headroom/memory/internal/slab_pages.h"
 #include "headroom/memory/internal/thread_tally.h"
 #include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
-
-// What the heap needs of a core. Called with the allocator's lock held.
-class SlabPages {
- public:
-  SlabPages() = default;
-  SlabPages(const SlabPages&) = delete;
-  SlabPages& operator=(const SlabPages&) = delete;
-  virtual ~SlabPages() = default;
-
-  // A page inside the region, aligned to its size; 0 when there is none to be had.
-  virtual DeviceAddress take_slab_page(StreamId stream) noexcept = 0;
-  // All of its blocks are free.
-  virtual void give_slab_page(DeviceAddress page) noexcept = 0;
-  // AllocatorCore::note_threads.
-  virtual void fold_tally(const ThreadTally& tally) noexcept = 0;
-};
 
 class SlabHeap {
  public:
@@ -143,7 +128,7 @@ class SlabHeap {
   // Of blocks held or pending. Near while threads work without the lock.
   [[nodiscard]] std::uint64_t live_bytes() const noexcept;
   [[nodiscard]] std::uint64_t cached_bytes() const noexcept;
-  // Calls function(SlabBlock) for every block that is held or pending.
+  // Calls function(SlabBlock) for every block that is held or pending. In internal/slab_walk.h.
   template <class Function>
   void for_each_block(Function&& function) const;
   // A segment for every page, tiled by its blocks, by address.
@@ -206,18 +191,18 @@ class SlabHeap {
 
   // Without the lock, inside the thread's cache. No: magazines are off, or the lock is required,
   // or the tally is to be folded first.
-  [[nodiscard]] static bool count_in(Mode mode,
-                                     ThreadTally& tally,
-                                     const TallyBlock& block) noexcept;
-  [[nodiscard]] static bool count_out(Mode mode,
-                                      ThreadTally& tally,
-                                      const TallyBlock& block) noexcept;
-  [[gnu::cold]] void tell_allocated(DeviceAddress address,
-                                    std::uint64_t size_bytes,
-                                    StreamId stream) const noexcept;
-  [[gnu::cold]] void tell_freed(DeviceAddress address,
-                                std::uint64_t size_bytes,
-                                StreamId stream) const noexcept;
+  [[nodiscard]] static bool tally_alloc(Mode mode,
+                                        ThreadTally& tally,
+                                        const TallyBlock& block) noexcept;
+  [[nodiscard]] static bool tally_free(Mode mode,
+                                       ThreadTally& tally,
+                                       const TallyBlock& block) noexcept;
+  [[gnu::cold]] void notify_allocated(DeviceAddress address,
+                                      std::uint64_t size_bytes,
+                                      StreamId stream) const noexcept;
+  [[gnu::cold]] void notify_freed(DeviceAddress address,
+                                  std::uint64_t size_bytes,
+                                  StreamId stream) const noexcept;
   [[nodiscard]] bool is(Mode flag) const noexcept {
     return (mode_.load(std::memory_order_relaxed) & flag) != 0;
   }
@@ -260,31 +245,6 @@ inline SlabHeap::Place SlabHeap::place_at(std::uint64_t offset) const noexcept {
   if (page == nullptr) return {};
   const std::size_t slot = offset % kSlabPageBytes / kMinBlockBytes;
   return {.page = page, .word = &page->words[SlabPage::word_index(slot)]};
-}
-
-template <class Function>
-void SlabHeap::for_each_page(Function&& function) const {
-  const std::uint64_t chunks = (region_bytes_.load() + kChunkBytes - 1) / kChunkBytes;
-  for (std::uint64_t i = 0; i < chunks; ++i) {
-    const Chunk* const chunk = chunks_[i].load();
-    if (chunk == nullptr) continue;
-    for (const auto& entry : chunk->pages) {
-      const SlabPage* const page = entry.load();
-      if (page != nullptr && page->owner != nullptr) function(*page);
-    }
-  }
-}
-
-template <class Function>
-void SlabHeap::for_each_block(Function&& function) const {
-  for_each_page([&](const SlabPage& page) {
-    if (page.is_empty()) return;
-    for (std::size_t i = 0; i < SlabPage::kSlots; ++i) {
-      const SlotWord word(page.word_at(i));
-      if (word.state() != SlotState::kHeld && word.state() != SlotState::kPending) continue;
-      function(describe(page.address + i * kMinBlockBytes, page, word));
-    }
-  });
 }
 
 }  // namespace headroom::memory::internal

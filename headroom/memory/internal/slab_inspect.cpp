@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "headroom/memory/internal/slab_heap.h"
+#include "headroom/memory/internal/slab_walk.h"
 
 namespace headroom::memory::internal {
 namespace {

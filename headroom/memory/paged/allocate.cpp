@@ -113,7 +113,7 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
   if (!arena_for(stream, internal::ArenaKind::kSlab)) return 0;
   const AllocationContext context = current_context();
   const DeviceAddress address = s.slabs.allocate(size_bytes, stream, context);
-  if (address != 0) tell_of_small(address, size_bytes, stream, context);
+  if (address != 0) emit_small(address, size_bytes, stream, context);
   return address;
 }
 
@@ -122,20 +122,20 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
 DeviceAddress PagedAllocator::allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept {
   const AllocationContext context = current_context();
   const DeviceAddress address = state_->slabs.allocate_kept(size_bytes, stream, context);
-  if (address != 0) tell_of_small(address, size_bytes, stream, context);
+  if (address != 0) emit_small(address, size_bytes, stream, context);
   return address;
 }
 
-void PagedAllocator::tell_of_small(DeviceAddress address,
-                                   std::uint64_t size_bytes,
-                                   StreamId stream,
-                                   AllocationContext context) noexcept {
-  note_alloc({.address = address,
-              .size_bytes = internal::SlabHeap::block_bytes(size_bytes),
-              .requested_bytes = size_bytes,
-              .stream = stream,
-              .is_small = true,
-              .context = context});
+void PagedAllocator::emit_small(DeviceAddress address,
+                                std::uint64_t size_bytes,
+                                StreamId stream,
+                                AllocationContext context) noexcept {
+  record_alloc({.address = address,
+                .size_bytes = internal::SlabHeap::block_bytes(size_bytes),
+                .requested_bytes = size_bytes,
+                .stream = stream,
+                .is_small = true,
+                .context = context});
 }
 
 // Everything a hand-out needs from the host, before anything has changed.
@@ -279,7 +279,7 @@ inline DeviceAddress PagedAllocator::hand_out(const Request& request,
   block.requested = request.asked;
   block.context = current_context();
   state_->active.insert(at, &block);
-  note_alloc(note_of(block));
+  record_alloc(note_of(block));
   if (state_->tracks_blocks) device_.block_allocated(at, block.size, block.stream);
   return at;
 }

@@ -173,13 +173,13 @@ void PagedAllocator::Host::page_released(std::uint64_t size_bytes) noexcept {
 void PagedAllocator::Host::pages_arrived(const PageArena& arena,
                                          DeviceAddress at,
                                          std::uint64_t size) noexcept {
-  allocator_.tell_segment(Action::kSegmentMap, segment_at(arena, at, size));
+  allocator_.emit_segment(Action::kSegmentMap, segment_at(arena, at, size));
 }
 
 void PagedAllocator::Host::pages_left(const PageArena& arena,
                                       DeviceAddress at,
                                       std::uint64_t size) noexcept {
-  allocator_.tell_segment(Action::kSegmentUnmap, segment_at(arena, at, size));
+  allocator_.emit_segment(Action::kSegmentUnmap, segment_at(arena, at, size));
 }
 
 DeviceAddress PagedAllocator::Host::take_slab_page(StreamId stream) noexcept {
@@ -195,7 +195,7 @@ void PagedAllocator::Host::give_slab_page(DeviceAddress page) noexcept {
 }
 
 void PagedAllocator::Host::fold_tally(const internal::ThreadTally& tally) noexcept {
-  allocator_.note_threads(tally);
+  allocator_.record_threads(tally);
 }
 
 // --- Private pools -------------------------------------------------------------------------------

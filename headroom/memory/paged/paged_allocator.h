@@ -109,10 +109,10 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] bool is_worth_large_pages(std::uint64_t rounded) const noexcept;
   [[nodiscard]] DeviceAddress allocate_small(std::uint64_t size_bytes, StreamId stream);
   [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept;
-  void tell_of_small(DeviceAddress address,
-                     std::uint64_t size_bytes,
-                     StreamId stream,
-                     AllocationContext context) noexcept;
+  void emit_small(DeviceAddress address,
+                  std::uint64_t size_bytes,
+                  StreamId stream,
+                  AllocationContext context) noexcept;
   // Apart from do_allocate, so that what takes no lock saves no registers for it.
   [[gnu::noinline]] DeviceAddress allocate_locked(std::uint64_t size_bytes,
                                                   StreamId stream,

@@ -46,7 +46,7 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
   s.budget.decide_apart(s.search.stuck_bytes());
   // Under a limit pages are placed the same way each time, however long it takes: a plan holds.
   const bool has_grown = reserved_bytes() > reserved_before;
-  if (!has_grown && !limit_is_set()) s.budget.cushion().note_moves(s.last_growth, device_.now());
+  if (!has_grown && !limit_is_set()) s.budget.cushion().record_moves(s.last_growth, device_.now());
   return found;
 }
 

@@ -217,7 +217,7 @@ bool Machine::run(std::size_t first, std::size_t last) {
           addresses_[op.slot] = *block;
         } else {
           addresses_[op.slot] = 0;
-          note_failure(op, block.error().report);
+          record_failure(op, block.error().report);
           if (options_.stop_at_failure) return false;
         }
         break;
@@ -233,9 +233,9 @@ bool Machine::run(std::size_t first, std::size_t last) {
         break;
       case OpKind::kFailed:
         if (const DeviceAddress address = try_allocate(op); address != 0) {
-          note_served(address);
+          record_served(address);
         } else {
-          note_failure(op, report_);
+          record_failure(op, report_);
           if (options_.stop_at_failure) return false;
         }
         break;
@@ -318,7 +318,8 @@ void Machine::empty_cache() {
   allocator_->empty_cache();
 }
 
-void Machine::note_failure(const Op& op, std::shared_ptr<const memory::OutOfMemoryReport> report) {
+void Machine::record_failure(const Op& op,
+                             std::shared_ptr<const memory::OutOfMemoryReport> report) {
   ++result_.ooms;
   result_.fits = false;
   if (result_.first_failure) return;
@@ -332,7 +333,7 @@ void Machine::note_failure(const Op& op, std::shared_ptr<const memory::OutOfMemo
 }
 
 // What the program would have done with the block is not known; it is taken back at once.
-void Machine::note_served(DeviceAddress address) {
+void Machine::record_served(DeviceAddress address) {
   ++result_.recorded_ooms_served;
   if (!result_.unknown_past_op) result_.unknown_past_op = watch_.op;
   allocator_->free(address);

@@ -87,8 +87,8 @@ class Machine {
   void check_bound();
   void take_outside();
   [[nodiscard]] memory::AllocationResult<DeviceAddress> allocate_in_pool(const Op& op);
-  void note_failure(const Op& op, std::shared_ptr<const memory::OutOfMemoryReport> report);
-  void note_served(DeviceAddress address);
+  void record_failure(const Op& op, std::shared_ptr<const memory::OutOfMemoryReport> report);
+  void record_served(DeviceAddress address);
 
   const Program& program_;
   const ReplayOptions& options_;

@@ -13,10 +13,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,22 +22,9 @@
 
 #include "headroom/base/check.h"
 #include "headroom/memory/caching/internal/block.h"
+#include "headroom/memory/caching/internal/free_chunk.h"
 
 namespace headroom::memory::internal {
-
-// How many of `count` ascending numbers are below `bound`.
-[[nodiscard]] inline std::size_t count_below(const std::uint64_t* numbers,
-                                             std::size_t count,
-                                             std::uint64_t bound) noexcept {
-  if (count == 0) return 0;
-  const std::uint64_t* base = numbers;
-  while (count > 1) {
-    const std::size_t half = count / 2;
-    base += half * static_cast<std::size_t>(base[half - 1] < bound);
-    count -= half;
-  }
-  return static_cast<std::size_t>(base - numbers) + static_cast<std::size_t>(*base < bound);
-}
 
 // Where a block stands in an index; valid until the next change.
 struct FreePosition {
@@ -138,10 +123,10 @@ class FreeIndex {
       return;
     }
     std::size_t slot = at.slot;
-    if (slot > 0 && precedes(block, chunk, slot - 1)) {
+    if (slot > 0 && chunk.takes_before(slot - 1, block)) {
       slot = chunk.place_of(block, 0, slot);
       chunk.move(slot, at.slot, slot + 1);
-    } else if (slot + 1 < chunk.count && !precedes(block, chunk, slot + 1)) {
+    } else if (slot + 1 < chunk.count && !chunk.takes_before(slot + 1, block)) {
       slot = chunk.place_of(block, slot + 1, chunk.count) - 1;
       chunk.move(at.slot + 1, slot + 1, at.slot);
     }
@@ -177,59 +162,12 @@ class FreeIndex {
   }
 
  private:
-  static constexpr std::size_t kChunk = 64;
-
-  // Of two blocks with one size.
-  static bool is_before(const Block& a, const Block& b) noexcept {
-    return a.tie != b.tie ? a.tie < b.tie : a.address < b.address;
-  }
-
-  struct Chunk {
-    std::size_t count = 0;
-    std::array<std::uint64_t, kChunk> sizes;
-    std::array<Block*, kChunk> blocks;
-
-    [[nodiscard]] std::size_t count_below(std::uint64_t size) const noexcept {
-      return internal::count_below(sizes.data(), count, size);
-    }
-    // Where in [first, last), which does not hold it, the block belongs.
-    [[nodiscard]] std::size_t place_of(const Block& block,
-                                       std::size_t first,
-                                       std::size_t last) const noexcept {
-      std::size_t at = first + internal::count_below(&sizes[first], last - first, block.size);
-      if (at == last || sizes[at] != block.size) return at;
-      const std::size_t equal = internal::count_below(&sizes[at], last - at, block.size + 1);
-      const auto begin = blocks.begin() + static_cast<std::ptrdiff_t>(at);
-      const auto found = std::partition_point(begin,
-                                              begin + static_cast<std::ptrdiff_t>(equal),
-                                              [&](Block* b) { return is_before(*b, block); });
-      return static_cast<std::size_t>(found - blocks.begin());
-    }
-    void put(std::size_t slot, Block& block) noexcept {
-      sizes[slot] = block.size;
-      blocks[slot] = &block;
-    }
-    void append(const Chunk& other, std::size_t first, std::size_t last) noexcept {
-      std::copy(other.sizes.data() + first, other.sizes.data() + last, sizes.data() + count);
-      std::copy(other.blocks.data() + first, other.blocks.data() + last, blocks.data() + count);
-      count += last - first;
-    }
-    // Entries [first, last) to `to`.
-    void move(std::size_t first, std::size_t last, std::size_t to) noexcept {
-      if (first == last) return;
-      std::memmove(sizes.data() + to, sizes.data() + first, (last - first) * sizeof(std::uint64_t));
-      std::memmove(blocks.data() + to, blocks.data() + first, (last - first) * sizeof(void*));
-    }
-  };
+  using Chunk = FreeChunk;
+  static constexpr std::size_t kChunk = FreeChunk::kBlocks;
 
   [[nodiscard]] std::uint64_t size_at(Position at) const noexcept {
     return chunks_[at.chunk]->sizes[at.slot];
   }
-  static bool precedes(const Block& block, const Chunk& chunk, std::size_t slot) noexcept {
-    if (block.size != chunk.sizes[slot]) return block.size < chunk.sizes[slot];
-    return is_before(block, *chunk.blocks[slot]);
-  }
-
   // Equal sizes may fill many chunks: `first` is the first that has them.
   [[nodiscard]] Position find_among_equals(std::size_t first, const Block& block) const noexcept {
     const auto begin = chunks_.begin() + static_cast<std::ptrdiff_t>(first);

@@ -17,7 +17,7 @@ class Cushion {
   [[nodiscard]] double fraction() const noexcept { return fraction_; }
 
   // For one request pages were moved from `begin` to `end`, on a clock that may stand still.
-  void note_moves(std::chrono::nanoseconds begin, std::chrono::nanoseconds end) noexcept {
+  void record_moves(std::chrono::nanoseconds begin, std::chrono::nanoseconds end) noexcept {
     if (!has_begun_) since_ = begin;
     has_begun_ = true;
     ++requests_;
