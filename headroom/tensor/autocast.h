@@ -1,5 +1,6 @@
-// Autocast: ops choose their type. Inside a scope, matrix products and their kin compute in bf16 or
-// f16, what would lose there computes in f32, and the rest takes what comes.
+// Autocast: each op chooses the type that it computes in. Inside a scope, matrix products and
+// convolutions compute in bf16 or f16, ops that would lose accuracy there compute in f32, and all
+// others compute in the type of their inputs.
 //
 //   {
 //     const AutocastScope autocast(kBF16);
@@ -13,9 +14,10 @@
 //          norm, layer_norm, cross_entropy and the other losses
 //
 // Only f32, f16 and bf16 are cast. A cast is a recorded `to`. Weights (f32 leaves that need a
-// gradient) are cast once and kept until the outermost scope of the thread ends, or they are
-// written to. Scopes nest, belong to their thread, and ThreadState carries them to another or to a
-// recomputation. Backward functions run without: in the types that the forward used.
+// gradient) are cast once; the cast is kept until the outermost scope of the thread ends or the
+// weight is written to. Scopes nest and belong to their thread; ThreadState carries them to another
+// thread or to a second computation. Backward functions run without autocast, in the types that the
+// forward used.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +38,7 @@ class Autocast {
  public:
   [[nodiscard]] static bool is_enabled() noexcept { return mode_.is_enabled; }
   [[nodiscard]] static AutocastMode mode() noexcept { return mode_; }
-  // Casts made for ops of this thread so far; what was found in the cache is not one.
+  // How many casts were made for ops of this thread. A cast that was kept counts once.
   [[nodiscard]] static std::uint64_t casts() noexcept;
 
  private:

@@ -105,4 +105,5 @@ set(HEADROOM_TENSOR_HEADERS
   storage.h
   stream.h
   tape.h
-  tensor.h)
+  tensor.h
+  work.h)

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 
@@ -36,7 +37,10 @@ const Kernels* find_table(DeviceKind kind) {
 
 void register_kernels(DeviceKind kind, const Kernels& kernels) {
   // Kept for good: a launch may be under way on another thread.
-  table_of(kind).store(new Kernels(kernels), std::memory_order_release);
+  static std::mutex mutex;
+  static auto* const kept = new std::deque<Kernels>;
+  const std::scoped_lock lock(mutex);
+  table_of(kind).store(&kept->emplace_back(kernels), std::memory_order_release);
 }
 
 Backend backend_of(const device::Device& device) {

@@ -1,8 +1,8 @@
-// Regions: parts of a program that will be computed again, so that ops in them must have no effect
-// that a second run would have twice (headroom/autograd/checkpoint.h).
+// Region: a part of a program that runs twice, the second time to compute again what a checkpoint
+// did not keep (headroom/autograd/checkpoint.h). Its ops must not change anything twice.
 //
-// Writes to what the region made itself are replayed with it. Writes to what was there before are
-// refused, but for those that their op marks as lasting and leaves out the second time:
+// An op in a region may write to tensors that the region made. A write to an older tensor is
+// refused, unless the op marks it as a lasting effect and leaves it out of the second run:
 //
 //   if (!Region::is_again()) {
 //     const LastingEffect count;
@@ -21,16 +21,16 @@ namespace tensor {
 
 struct RegionState {
   bool is_guarded = false;
-  bool is_again = false;
-  std::uint64_t first_storage = 0;  // by number; what is older was made outside
+  bool is_again = false;            // this is the second run
+  std::uint64_t first_storage = 0;  // storages with smaller numbers are older than the region
 };
 
 // The innermost region of this thread.
 class Region {
  public:
-  // Whether this is not the first run: lasting effects have been had.
+  // Whether this is the second run, in which lasting effects are left out.
   [[nodiscard]] static bool is_again() noexcept { return current_.is_again; }
-  // Whether writes to what is older than the region are refused.
+  // Whether writes to tensors that are older than the region are refused.
   [[nodiscard]] static bool is_guarded() noexcept { return current_.is_guarded; }
   // Whether the storage of `tensor` was made since the region began.
   [[nodiscard]] static bool made(const Tensor& tensor) noexcept;
@@ -53,7 +53,7 @@ class RegionScope {
   RegionState outer_;
 };
 
-// Around a write that is to outlast the region and that its op does the first time only.
+// Allows a write to an older tensor. The op does it in the first run only.
 class LastingEffect {
  public:
   LastingEffect() noexcept : outer_(std::exchange(Region::current_.is_guarded, false)) {}

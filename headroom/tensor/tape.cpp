@@ -39,6 +39,19 @@ constinit std::atomic<Tape*> g_tape{nullptr};
 
 }  // namespace
 
+double operations_of(const Record& record) {
+  switch (record.work.kind) {
+    case Work::Kind::kEachOutput:
+      return static_cast<double>(record.output->numel());
+    case Work::Kind::kEachInput:
+      return static_cast<double>(record.inputs.front()->numel());
+    case Work::Kind::kCounted:
+      return record.work.operations;
+    default:
+      return 0;
+  }
+}
+
 Tape& tape() {
   if (Tape* installed = g_tape.load(std::memory_order_acquire); installed != nullptr) {
     return *installed;

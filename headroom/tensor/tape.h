@@ -25,6 +25,7 @@
 
 #include "headroom/tensor/region.h"
 #include "headroom/tensor/tensor.h"
+#include "headroom/tensor/work.h"
 
 namespace headroom {
 
@@ -124,26 +125,6 @@ enum class RecordKind : std::uint8_t {
   kInPlace,  // the output is input 0, written to
 };
 
-// What an op's forward does, in multiplications and additions: declared where it is recorded. What
-// only moves elements does none; any other function of an element counts as one.
-struct Work {
-  enum class Kind : std::uint8_t { kUnknown, kNone, kEachOutput, kEachInput, kCounted };
-  Kind kind = Kind::kUnknown;
-  double operations = 0;  // kCounted
-};
-inline constexpr Work kNoWork{.kind = Work::Kind::kNone};
-inline constexpr Work kEachOutput{.kind = Work::Kind::kEachOutput};  // one for each element
-inline constexpr Work kEachInput{.kind = Work::Kind::kEachInput};    // of the first input
-[[nodiscard]] constexpr Work counted(double operations) noexcept {
-  return {.kind = Work::Kind::kCounted, .operations = operations};
-}
-
-// What an op is called (of static life), and the work that it does.
-struct OpInfo {
-  const char* name;
-  Work work;
-};
-
 struct Record {
   const char* name = "";  // of static life
   Work work{};
@@ -155,18 +136,7 @@ struct Record {
 };
 
 // Multiplications and additions.
-[[nodiscard]] inline double operations_of(const Record& record) {
-  switch (record.work.kind) {
-    case Work::Kind::kEachOutput:
-      return static_cast<double>(record.output->numel());
-    case Work::Kind::kEachInput:
-      return static_cast<double>(record.inputs.front()->numel());
-    case Work::Kind::kCounted:
-      return record.work.operations;
-    default:
-      return 0;
-  }
-}
+[[nodiscard]] double operations_of(const Record& record);
 
 // What autograd implements. All may throw.
 class Tape {
@@ -254,9 +224,9 @@ void record_in_place(OpInfo op,
                  .backward = BackwardFunction(std::move(backward))});
 }
 
-// Before a write. Throws what the tape refuses: a leaf that needs a gradient; and a write that
-// a region computed again would do twice. `name` is kept with
-// the storage, for the message of a backward that finds what it saved overwritten.
+// Before a write. Throws what the tape refuses: a leaf that needs a gradient; and a write that a
+// region computed again would do twice. `name` is kept with the storage, for the message of a
+// backward that finds what it saved overwritten.
 inline void check_in_place(const char* name, const Tensor& self) {
   const Impl& impl = self.impl();
   if (GradMode::is_enabled() &&

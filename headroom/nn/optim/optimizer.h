@@ -8,10 +8,11 @@
 //     optimizer.step();
 //   }
 //
-// A parameter's state is made at the first step that finds a gradient on it: of its shape, type and
-// device, category optimiser state, under the layer's name. No step makes anything the size of the
-// model. The learning rate, the count of steps and the list of parameters lie in device memory, a
-// few bytes each: a step reads nothing back, so a captured one can be replayed.
+// The first step that finds a gradient on a parameter makes the parameter's state. It has the
+// parameter's shape, type and device, the category `optimizer_state` and the layer's name. No step
+// allocates as much as the model takes. The learning rate, the count of steps and the list of
+// parameters lie in device memory, a few bytes each. So a step reads nothing back, and a captured
+// step can be replayed.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +41,11 @@ class Optimizer {
 
   // Parameters without a gradient stay as they are.
   void step() { step_unless({}); }
-  // The same, but nothing is changed where `skip` (f64, one element, on a device) is not 0: decided
-  // there, the host does not know.
+  // The same, but changes nothing if `skip` (f64, one element, in device memory) is not 0. The
+  // device decides, and the host does not wait for the answer.
   virtual void step_unless(const Tensor& skip);
-  // As clip_grad_norm_ and a loss scale's end, over the optimiser's own list, which stays in device
-  // memory from step to step.
+  // What the free functions of these names do, for the optimiser's own parameters, whose list
+  // stays in device memory from step to step.
   Tensor clip_grad_norm_(double max_norm);
   void unscale_(const Tensor& scale, const Tensor& found);
   // Drops the gradients, or fills them with zeros.
@@ -56,15 +57,15 @@ class Optimizer {
   // Writes the learning rate to where kernels read it. A step does so by itself; the replay of a
   // captured one does not.
   void write_lr() { list_.write_lr(lr_); }
-  // Of momentums and squares there are by now.
+  // The bytes of the momentums and squares that have been made so far.
   [[nodiscard]] std::uint64_t state_bytes() const;
   [[nodiscard]] const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
   // "sgd", "adam", "adamw".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
  protected:
-  // `states`: how many tensors the state of a parameter has. Throws InvalidArgument for parameters
-  // that are no leaves that need a gradient, or come twice.
+  // `states`: how many tensors the state of a parameter has. Throws InvalidArgument if a parameter
+  // is not a leaf that needs a gradient, or is listed twice.
   Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr, int states);
 
  private:
@@ -76,14 +77,14 @@ class Optimizer {
 
   virtual void update(TensorList& list, const Tensor& skip) = 0;
   class ListScope;
-  // The list of those that have a gradient, with their state.
+  // Lists the parameters that have a gradient, with their state.
   void gather();
   [[nodiscard]] UpdatedTensor next(const Tensor& parameter, const Tensor& grad, std::size_t at);
   [[nodiscard]] Tensor new_step_count(const Tensor& parameter, std::size_t at);
 
   std::vector<Tensor> parameters_;
   std::vector<State> states_;
-  // The counts of all parameters of a device in one allocation.
+  // By device: the step counts of all its parameters, in one allocation.
   std::map<const device::Device*, Tensor> step_counts_{};
   TensorList list_{memory::Category::kOptimizerState};
   double lr_;
