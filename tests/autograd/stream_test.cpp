@@ -33,6 +33,7 @@ TEST_F(BackwardStreams, ANodeRemembersTheStreamOfItsForward) {
   const Tensor b = x * 3;
   EXPECT_EQ(autograd::grad_fn(a)->stream().id(), device::StreamId::kDefault);
   EXPECT_EQ(autograd::grad_fn(b)->stream().id(), first.id());
+  first.synchronize();  // before x is freed, which belongs to the default stream
 }
 
 // The op behind the gate has not run when the backward is asked for; nor has its gradient when that

@@ -15,6 +15,7 @@
 #include "headroom/trace/file.h"
 
 #include "tests/support/process.h"
+#include "tests/support/sanitized.h"
 #include "tests/trace/pickle/pickle_text.h"
 #include "tests/trace/samples.h"
 
@@ -190,9 +191,7 @@ TEST_F(CommandFiles, DevicesWithoutEventsCostNothing) {
 
 // Three hundred stacks do not fit into 2 GB: the loader waited for workers that were not there.
 TEST_F(CommandFiles, WorkersThatCannotBeStartedAreSaid) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer needs more memory than that";
-#endif
+  if (testing::kIsSanitized) GTEST_SKIP() << "a sanitizer needs more memory than that";
   expect_one_line(headroom("train gpt2-tiny --steps 2 --workers 300",
                            // OpenBLAS takes memory for a thread per core before the command begins.
                            "export OPENBLAS_NUM_THREADS=1; ulimit -s 8192; ulimit -d 2000000;"),

@@ -15,6 +15,7 @@
 #include "headroom/report/doctor_text.h"
 
 #include "tests/analysis/scripted_program.h"
+#include "tests/support/sanitized.h"
 
 namespace headroom::diagnose {
 namespace {
@@ -127,7 +128,8 @@ bool holds_under(const replay::Program& program, const Finding& finding) {
 TEST(LimitOfARecording, HoldsTheTruthAndSoDoWhatIsProvedUnderIt) {
   int failed = 0;
   int proved = 0;
-  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+  const auto seeds = static_cast<std::uint64_t>(testing::rounds(24));
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const std::uint64_t truth = 96_MiB + seed * 13_MiB;
     const auto trace = fragmented(seed, {.card_bytes = 16_GiB, .limit_bytes = truth});
     if (!trace) continue;
@@ -151,8 +153,8 @@ TEST(LimitOfARecording, HoldsTheTruthAndSoDoWhatIsProvedUnderIt) {
       EXPECT_TRUE(holds_under(program, finding)) << seed << " " << finding.proof->conf;
     }
   }
-  EXPECT_GT(failed, 10);
-  EXPECT_GT(proved, 10);
+  EXPECT_GT(failed, testing::rounds(10));
+  EXPECT_GT(proved, testing::rounds(10));
 }
 
 // What gpt2_oom_stacks was: more had been reserved before than at the failure (#22).

@@ -13,6 +13,7 @@
 #include "headroom/replay/tune.h"
 
 #include "tests/analysis/scripted_program.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/seed.h"
 #include "tests/trace/samples.h"
 
@@ -112,7 +113,7 @@ TEST(OneAnswer, IsGivenByAllWhoAreAskedWhetherAProgramFits) {
   const unsigned seed = test_seed();
   SCOPED_TRACE(seed_text(seed));
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < testing::rounds(16); ++i) {
     const std::uint64_t number = random();
     SCOPED_TRACE("program " + std::to_string(number));
     const trace::Trace trace = scripted(number);
@@ -137,7 +138,7 @@ TEST_P(OneAnswerOf, ARecording) {
   SCOPED_TRACE(seed_text(seed));
   std::mt19937_64 random(seed);
   const trace::Trace trace = trace::testing::trace_of(trace::testing::recording(GetParam().name));
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < testing::rounds(6); ++i) {
     const Bounds asked = random_bounds(trace, random);
     SCOPED_TRACE("card " + std::to_string(asked.card_bytes.value_or(0)) + ", limit " +
                  std::to_string(asked.limit_bytes.value_or(0)));

@@ -12,6 +12,7 @@
 #include "headroom/replay/program.h"
 #include "headroom/report/doctor_text.h"
 
+#include "tests/support/sanitized.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::diagnose {
@@ -76,7 +77,7 @@ TEST(ProvedRemedies, NeverFailUnderTheLimitTheyWereProvedUnder) {
     const trace::Trace trace = trace_of(recording(name));
     const analysis::TraceIndex index(trace, trace.devices[0]);
     const replay::Program program = replay::compile_with_empty_caches(trace, trace.devices[0]);
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < testing::rounds(3); ++i) {
       const double times = 0.97 + static_cast<double>(random() % 1000) / 2500;
       const auto limit =
           static_cast<std::uint64_t>(times * static_cast<double>(index.peaks().allocated.bytes));
@@ -88,7 +89,7 @@ TEST(ProvedRemedies, NeverFailUnderTheLimitTheyWereProvedUnder) {
       }
     }
   }
-  EXPECT_GT(proved, 6);
+  EXPECT_GT(proved, testing::rounds(6));
 }
 
 // The plug-in was recommended to a program of two streams without a word of what that takes, nor of

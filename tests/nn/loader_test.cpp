@@ -17,6 +17,7 @@
 
 #include "tests/autograd/world.h"
 #include "tests/support/forked.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/stream_gate.h"
 
 namespace headroom {
@@ -281,11 +282,7 @@ TEST(DataLoader, SaysHowManyWorkersCouldBeStartedAndEndsThem) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCanRefuseThreads = false;
-#else
-constexpr bool kCanRefuseThreads = true;
-#endif
+constexpr bool kCanRefuseThreads = !testing::kIsSanitized;
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kStartsThreadsInAChild = false;
 #else

@@ -20,6 +20,7 @@
 #include "headroom/trace/internal/budget.h"
 
 #include "tests/support/process.h"
+#include "tests/support/sanitized.h"
 #include "tests/trace/pickle/pickle_text.h"
 
 namespace headroom::trace {
@@ -38,11 +39,8 @@ using testing::pickle;
 using testing::raw;
 using testing::str;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCanMeasure = false;  // a sanitizer's own memory is more than what is measured
-#else
-constexpr bool kCanMeasure = true;
-#endif
+// A sanitizer's own memory is more than what is measured.
+constexpr bool kCanMeasure = !headroom::testing::kIsSanitized;
 
 // Pages are 4 KiB or 2 MiB, and a large array begins and ends with one.
 constexpr std::uint64_t kRounding = 24_MiB;

@@ -17,6 +17,7 @@
 #include "headroom/train/plan.h"
 
 #include "tests/support/async_device.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/seed.h"
 
 namespace headroom::train {
@@ -28,11 +29,7 @@ using headroom::testing::AsyncPace;
 using headroom::testing::seed_text;
 using headroom::testing::test_seed;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsQuick = false;
-#else
-constexpr bool kIsQuick = true;
-#endif
+constexpr bool kIsQuick = !headroom::testing::kIsSanitized;
 
 constexpr std::array kModes{CheckpointMode::kNone, CheckpointMode::kSqrt, CheckpointMode::kAll};
 

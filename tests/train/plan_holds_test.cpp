@@ -21,6 +21,7 @@
 #include "headroom/train/plan.h"
 #include "headroom/train/remedies.h"
 
+#include "tests/support/sanitized.h"
 #include "tests/support/seed.h"
 #include "tests/support/test_device.h"
 
@@ -36,11 +37,7 @@ constexpr const char* kCaching = "backend:native";
 constexpr const char* kExpandable = "backend:native,expandable_segments:True";
 
 // Sanitizers make a step some twenty times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsQuick = false;
-#else
-constexpr bool kIsQuick = true;
-#endif
+constexpr bool kIsQuick = !headroom::testing::kIsSanitized;
 constexpr int kManySteps = kIsQuick ? 200 : 20;
 
 int plan_cases(int usual) {
