@@ -1,12 +1,15 @@
 #include "headroom/memory/config.h"
 
-#include <cstdlib>
+#include <array>
+#include <cstdint>
 #include <functional>
-#include <random>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/memory/config_dialects.h"
 
 namespace headroom::memory {
 namespace {
@@ -15,21 +18,11 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using Divisions = std::array<std::uint64_t, 16>;
 
-Result<ParsedConfig, std::string> strict(std::string_view text,
-                                         PyTorchVersion version = kPyTorch215) {
-  return parse_config(text, {.dialect = ConfigDialect::kStrict, .version = version});
-}
-Result<ParsedConfig, std::string> pytorch(std::string_view text,
-                                          PyTorchVersion version = kPyTorch215) {
-  return parse_config(text, {.dialect = ConfigDialect::kPyTorch, .version = version});
-}
-
-std::string error_of(const Result<ParsedConfig, std::string>& result) {
-  return result ? "(no error)" : result.error();
-}
+using testing::error_of;
+using testing::pytorch;
+using testing::strict;
 
 // --- Values that both dialects take --------------------------------------------------------------
 
@@ -526,206 +519,6 @@ TEST(ConfigPyTorch, TheOldParserChecksSeparators) {
   const auto parsed = pytorch("max_split_size_mb:-1", kPyTorch29);
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->config.max_split_bytes, (UINT64_MAX >> 20U) << 20U);
-}
-
-// --- The environment -----------------------------------------------------------------------------
-
-class ConfigEnvironment : public ::testing::Test {
- protected:
-  void SetUp() override { clear(); }
-  void TearDown() override { clear(); }
-  static void set(const char* name, const char* value) { ::setenv(name, value, 1); }
-
- private:
-  static void clear() {
-    for (const char* name : {"HEADROOM_ALLOC_CONF",
-                             "PYTORCH_CUDA_ALLOC_CONF",
-                             "PYTORCH_HIP_ALLOC_CONF",
-                             "PYTORCH_ALLOC_CONF"}) {
-      ::unsetenv(name);
-    }
-  }
-};
-
-TEST_F(ConfigEnvironment, NothingSetGivesDefaults) {
-  const auto parsed = config_from_environment();
-  ASSERT_TRUE(parsed);
-  EXPECT_EQ(to_string(parsed->config), "");
-  EXPECT_THAT(parsed->warnings, IsEmpty());
-}
-
-TEST_F(ConfigEnvironment, OursComesFirstAndIsStrict) {
-  set("HEADROOM_ALLOC_CONF", "max_split_size_mb:64");
-  set("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128");
-  EXPECT_EQ(config_from_environment()->config.max_split_bytes, 64_MiB);
-  set("HEADROOM_ALLOC_CONF", "max_split_size_mb:64MB");
-  EXPECT_THAT(error_of(config_from_environment()),
-              ::testing::StartsWith("HEADROOM_ALLOC_CONF: max_split_size_mb: found '64MB'"));
-}
-
-TEST_F(ConfigEnvironment, PyTorchsOwnAreReadInItsOrder) {
-  set("PYTORCH_ALLOC_CONF", "max_split_size_mb:64");
-  EXPECT_EQ(config_from_environment()->config.max_split_bytes, 64_MiB);
-  set("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128MB");
-  const auto parsed = config_from_environment();
-  EXPECT_EQ(parsed->config.max_split_bytes, 128_MiB);
-  EXPECT_THAT(parsed->warnings,
-              ElementsAre(HasSubstr("PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb: PyTorch reads"),
-                          HasSubstr("PYTORCH_ALLOC_CONF is ignored")));
-}
-
-TEST_F(ConfigEnvironment, AnEmptyVariableStillHidesTheNext) {
-  set("PYTORCH_CUDA_ALLOC_CONF", "");
-  set("PYTORCH_ALLOC_CONF", "max_split_size_mb:64");
-  const auto parsed = config_from_environment();
-  EXPECT_EQ(parsed->config.max_split_bytes, AllocatorConfig::kUnlimited);
-  EXPECT_THAT(parsed->warnings, SizeIs(1));
-}
-
-TEST_F(ConfigEnvironment, TheOldParserReadsOnlyTheCudaName) {
-  set("PYTORCH_ALLOC_CONF", "max_split_size_mb:64");
-  const auto parsed = config_from_environment(kPyTorch29);
-  ASSERT_TRUE(parsed);
-  EXPECT_EQ(parsed->config.max_split_bytes, AllocatorConfig::kUnlimited);
-  EXPECT_THAT(parsed->warnings, ElementsAre(HasSubstr("up to 2.9 PyTorch reads only")));
-}
-
-TEST_F(ConfigEnvironment, ErrorsNameTheVariable) {
-  set("PYTORCH_HIP_ALLOC_CONF", "nonsense:1");
-  EXPECT_EQ(error_of(config_from_environment()),
-            "PYTORCH_HIP_ALLOC_CONF: Unrecognized key 'nonsense' in Accelerator allocator config.");
-}
-
-// --- Versions ------------------------------------------------------------------------------------
-
-TEST(PyTorchVersion, ReadsTheUsualSpellings) {
-  struct Row {
-    const char* text;
-    PyTorchVersion expected;
-  };
-  for (const Row& row : {Row{"2.9", {2, 9}},
-                         Row{"2.11.0", {2, 11}},
-                         Row{"2.11.0+cu130", {2, 11}},
-                         Row{"2.15.0a0+git1234", {2, 15}},
-                         Row{"2.15a0", {2, 15}},
-                         Row{"3.0rc1", {3, 0}}}) {
-    const auto parsed = parse_pytorch_version(row.text);
-    ASSERT_TRUE(parsed) << row.text;
-    EXPECT_EQ(*parsed, row.expected) << row.text;
-  }
-}
-
-TEST(PyTorchVersion, RefusesEverythingElse) {
-  for (const char* text : {"",
-                           "2",
-                           "2.",
-                           ".11",
-                           "v2.11",
-                           "2.x",
-                           "-2.11",
-                           "2.-1",
-                           "2.11 ",
-                           "2,11",
-                           "99999999999.1",
-                           "2.99999999999"}) {
-    const auto parsed = parse_pytorch_version(text);
-    ASSERT_FALSE(parsed) << text;
-    EXPECT_THAT(parsed.error(), HasSubstr("is not a PyTorch version")) << text;
-  }
-}
-
-// --- Anything at all -----------------------------------------------------------------------------
-
-constexpr std::array<const char*, 11> kSomeKeys{"max_split_size_mb",
-                                                "max_non_split_rounding_mb",
-                                                "roundup_power2_divisions",
-                                                "expandable_segments",
-                                                "backend",
-                                                "garbage_collection_threshold",
-                                                "large_segment_size_mb",
-                                                "per_process_memory_fraction",
-                                                "expandable_segments_reserve",
-                                                "expandable_segments_reserve_by_class",
-                                                "pinned_num_register_threads"};
-constexpr std::array<const char*, 14> kSomeValues{"True",
-                                                  "False",
-                                                  "native",
-                                                  "0.5",
-                                                  "40G",
-                                                  "64",
-                                                  "128",
-                                                  "-1",
-                                                  "1e999",
-                                                  "99999999999999999999",
-                                                  "[64:8,256:4,>:1]",
-                                                  "[>:2]",
-                                                  "[a:0.5,b:8G]",
-                                                  "\xff"};
-
-template <std::size_t N>
-const char* pick(const std::array<const char*, N>& from, std::mt19937_64& random) {
-  return from[random() % N];
-}
-
-// Well-formed entries, most of them with a value of another key.
-std::string random_entries(std::mt19937_64& random) {
-  std::string out;
-  for (auto left = 1 + random() % 3; left > 0; --left) {
-    out += std::string(pick(kSomeKeys, random)) + ":" + pick(kSomeValues, random);
-    if (left > 1) out += ",";
-  }
-  return out;
-}
-
-// The grammar's own pieces in any order: more likely to reach deep than random bytes.
-std::string random_pieces(std::mt19937_64& random) {
-  constexpr std::array<const char*, 6> kPunctuation{"[", "]", ":", ",", ">", " "};
-  std::string out;
-  for (auto left = random() % 24; left > 0; --left) {
-    switch (random() % 8) {
-      case 0:
-        out += static_cast<char>(random() % 256);
-        break;
-      case 1:
-        out += pick(kSomeKeys, random);
-        break;
-      case 2:
-        out += pick(kSomeValues, random);
-        break;
-      default:
-        out += pick(kPunctuation, random);
-    }
-  }
-  return out;
-}
-
-// True when the strict reader takes the text.
-bool check_any(const std::string& text, PyTorchVersion version) {
-  const auto by_pytorch = pytorch(text, version);
-  const auto by_us = strict(text, version);
-  EXPECT_TRUE(!by_pytorch || by_pytorch->config.large_segment_bytes >= 11_MiB) << text;
-  EXPECT_TRUE(by_us || !by_us.error().empty()) << text;
-  if (!by_us) return false;
-  if (version < kPyTorch210) return true;  // its numbers and white space were narrower
-  // What the strict reader takes, PyTorch's takes too, and both mean the same.
-  const std::string written = to_string(by_us->config);
-  EXPECT_EQ(by_pytorch ? to_string(by_pytorch->config) : by_pytorch.error(), written) << text;
-  const auto again = strict(written, version);
-  EXPECT_EQ(again ? to_string(again->config) : again.error(), written) << text;
-  return true;
-}
-
-TEST(ConfigFuzz, NoTextCrashesOrBreaksTheRules) {
-  const std::uint64_t seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
-  const std::array<PyTorchVersion, 3> versions{kPyTorch29, kPyTorch210, kPyTorch215};
-  int taken = 0;
-  for (int i = 0; i < 20000 && !HasFailure(); ++i) {
-    const std::string text = random() % 2 == 0 ? random_entries(random) : random_pieces(random);
-    if (check_any(text, versions[random() % versions.size()])) ++taken;
-  }
-  EXPECT_GT(taken, 200) << "the generator makes too little that is valid";
 }
 
 }  // namespace
