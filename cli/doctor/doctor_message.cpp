@@ -76,12 +76,18 @@ std::string notes_text(const OomMessage& message, const Terminal& terminal) {
          "\n";
 }
 
+// The verdict follows from an account that adds up, and not from two of its numbers.
+bool has_whole_account(const OomMessage& message) {
+  return is_pytorch_device(message.writer) && message.verdict && !message.is_cuda_pool &&
+         message.numbers.free_bytes;
+}
+
 std::string one_text(const OomMessage& message, const Terminal& terminal) {
   std::string out = origin_text(message, terminal) + numbers_text(message, terminal) +
                     notes_text(message, terminal);
   const bool is_cuda = message.writer == diagnose::Writer::kPyTorchCuda ||
                        message.writer == diagnose::Writer::kPyTorchHip;  // which calls it cuda too
-  const bool has_account = is_cuda && message.verdict && !message.numbers.is_rejection;
+  const bool has_account = is_cuda && has_whole_account(message) && !message.numbers.is_rejection;
   if (has_account) return out + account_text(message);
   return out + report::wrapped(message_explanation(message).summary, 0, terminal.width) +
          remedies_text(message, terminal);
@@ -103,7 +109,7 @@ memory::Explanation message_explanation(const OomMessage& message) {
     out.summary = "More than 1 EiB was requested: no card has that much";
   } else if (message.numbers.is_rejection) {
     out.summary = rejection_text(message);
-  } else if (is_pytorch_device(message.writer) && message.verdict) {
+  } else if (has_whole_account(message)) {
     out = explain(account_of(message));
     out.remedies.clear();
   } else {

@@ -164,6 +164,9 @@ std::string vendor_tool(Writer writer) {
       return "xpu-smi";
     case Writer::kPyTorchNpu:
       return "npu-smi info";
+    case Writer::kPyTorchOther:
+    case Writer::kGpuRuntime:
+      return "the vendor's tool";
     default:
       return "nvidia-smi";
   }
@@ -190,13 +193,16 @@ std::string writer_text(const OomMessage& message) {
   const std::string pytorch = "PyTorch" + (version.empty() ? "" : " " + version);
   switch (message.writer) {
     case Writer::kPyTorchCuda:
-      return pytorch + ", on CUDA";
+      return pytorch +
+             (message.is_cuda_pool ? ", on CUDA, with backend:cudaMallocAsync" : ", on CUDA");
     case Writer::kPyTorchHip:
       return pytorch + ", on ROCm (HIP)";
     case Writer::kPyTorchXpu:
       return pytorch + ", on an Intel GPU (XPU)";
     case Writer::kPyTorchNpu:
       return pytorch + ", on an Ascend NPU";
+    case Writer::kPyTorchOther:
+      return pytorch + ", on a device of a vendor's plug-in";
     case Writer::kPyTorchMps:
       return pytorch + ", on an Apple GPU (MPS)";
     case Writer::kPyTorchCpu:
@@ -224,7 +230,7 @@ std::string writer_text(const OomMessage& message) {
     case Writer::kKernel:
       return "the kernel's out-of-memory killer, or a program that watches it";
     case Writer::kCpp:
-      return "a C++ program, about main memory";
+      return "a program in C++ or Rust, about main memory";
     case Writer::kPython:
       return "Python, about main memory";
     case Writer::kNumpy:
@@ -249,6 +255,8 @@ std::string writer_text(const OomMessage& message) {
       return "SGLang";
     case Writer::kRay:
       return "Ray's memory monitor, about main memory";
+    case Writer::kGpuRuntime:
+      return "the runtime or driver of a GPU (SYCL, OpenCL, Vulkan, DirectML, Gaudi)";
   }
   return "?";
 }
@@ -261,6 +269,9 @@ std::string verdict_text(const OomMessage& message) {
   if (message.writer == Writer::kRay) {
     return "shortage: main memory ran low, and Ray ended a worker before the kernel would have";
   }
+  if (message.is_host && message.writer == Writer::kLlamaCpp) {
+    return "shortage: the model needs more main memory than is free";
+  }
   if (message.is_host) return "shortage: main memory ran out: this tensor is not on a GPU";
   if (message.writer == Writer::kKernel) {
     return message.is_container_limit
@@ -270,6 +281,9 @@ std::string verdict_text(const OomMessage& message) {
   if (!message.verdict) {
     return "The message does not say whether memory was short or fragmented: it has no numbers for "
            "that";
+  }
+  if (message.verdict == memory::Verdict::kFragmentation) {
+    return "fragmentation: enough memory is free, but not in one piece";
   }
   if (message.writer == Writer::kVllm && message.numbers.limit_bytes) {
     return "shortage: at the start, less memory is free than vLLM was told to use";

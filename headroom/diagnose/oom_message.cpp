@@ -21,34 +21,57 @@ constexpr std::size_t kLongestMessage = 16384;
 
 struct Found {
   std::size_t at = 0;
+  std::size_t line = 0;  // of the log, where other ranks may have written meanwhile
   Strength strength = Strength::kWhole;
   OomMessage message{};
 };
 
 std::optional<Found> read_at(const Squeezed& log, const Spot& spot, std::size_t end) {
   const std::string_view all = log.text;
-  const std::size_t length = std::min(end - spot.at, kLongestMessage);
-  auto read = read_spot(spot, all.substr(0, spot.at), all.substr(spot.at, length));
+  const Squeezed::Part part = log.part_at(spot.at);
+  const std::size_t length = std::min(std::min(end, part.to) - spot.at, kLongestMessage);
+  auto read =
+      read_spot(spot, all.substr(part.from, spot.at - part.from), all.substr(spot.at, length));
   if (!read) return std::nullopt;
-  Found out{.at = spot.at, .strength = read->strength, .message = std::move(read->message)};
+  Found out{.at = spot.at,
+            .line = log.line_at(spot.at),
+            .strength = read->strength,
+            .message = std::move(read->message)};
   const std::string_view speaker = log.speaker_at(spot.at);
   if (!speaker.empty()) out.message.speakers.emplace_back(speaker);
   return out;
 }
 
-std::vector<Found> read_all(const Squeezed& log) {
-  const std::vector<Spot> spots = internal::find_spots(log.text);
+std::vector<Found> read_all(const Squeezed& log, const std::vector<Spot>& spots) {
   std::vector<Found> out;
   for (std::size_t i = 0; i < spots.size(); ++i) {
     const std::size_t end = i + 1 < spots.size() ? spots[i + 1].at : log.text.size();
     if (auto found = read_at(log, spots[i], end)) out.push_back(*std::move(found));
   }
+  return out;
+}
+
+// `Killed` and the like, which have a line to themselves.
+void add_words(const Squeezed& log, std::vector<Found>& out) {
   for (const Squeezed::Word& word : log.words) {
     const bool is_killed = word.word == "Killed";
     out.push_back({.at = word.at,
+                   .line = log.line_at(word.at),
                    .strength = is_killed ? Strength::kHint : Strength::kPartial,
                    .message = {.writer = is_killed ? Writer::kKilled : Writer::kPython}});
   }
+  std::ranges::stable_sort(out, {}, &Found::at);
+}
+
+// Hints alone leave room for what says `out of memory` in words that nobody has listed.
+std::vector<Found> find_messages(const Squeezed& log) {
+  std::vector<Found> out = read_all(log, internal::find_spots(log.text));
+  add_words(log, out);
+  const bool has_only_hints =
+      std::ranges::all_of(out, [](const Found& one) { return one.strength == Strength::kHint; });
+  if (!has_only_hints) return out;
+  std::vector<Found> more = read_all(log, internal::find_hints(log.text));
+  out.insert(out.end(), more.begin(), more.end());
   std::ranges::stable_sort(out, {}, &Found::at);
   return out;
 }
@@ -81,14 +104,15 @@ bool is_cause_or_wrapping(const Found& one, const Found& of) {
   if (distance > kSameError) return false;
   const Writer writer = one.message.writer;
   if (writer == Writer::kPython) return one.strength == Strength::kPartial;
-  return writer == Writer::kCudaRuntime && speaks_for_runtime(of.message.writer);
+  const bool is_runtime = writer == Writer::kCudaRuntime || writer == Writer::kGpuRuntime;
+  return is_runtime && speaks_for_runtime(of.message.writer);
 }
 
 // Echoes go where the message itself is there.
 void drop_echoes(std::vector<Found>& found) {
   const bool has_more_than_hints =
       std::ranges::any_of(found, [](const Found& one) { return one.strength > Strength::kHint; });
-  std::array<bool, 32> has_whole{};
+  std::array<bool, kWriters> has_whole{};
   for (const Found& one : found) {
     if (one.strength == Strength::kWhole) {
       has_whole[static_cast<std::size_t>(one.message.writer)] = true;
@@ -159,11 +183,11 @@ std::vector<OomMessage> distinct(std::vector<Found> found) {
       continue;
     }
     Found& before = kept[place->second];
-    before.at = one.at;
+    before.line = std::max(before.line, one.line);
     ++before.message.count;
     add_speaker(before.message, one.message.speakers);
   }
-  std::ranges::stable_sort(kept, {}, &Found::at);
+  std::ranges::stable_sort(kept, {}, &Found::line);
   std::vector<OomMessage> out;
   out.reserve(kept.size());
   for (Found& one : kept) out.push_back(std::move(one.message));
@@ -189,6 +213,18 @@ constexpr NearMiss kNearMisses[] = {
     {"CUSOLVER_STATUS_INTERNAL_ERROR",
      "CUSOLVER_STATUS_INTERNAL_ERROR alone does not mean out of memory: it has other causes too. "
      "Look for an out-of-memory message before it"},
+    {"UnabletofindavalidcuDNNalgorithm",
+     "cuDNN found no algorithm: too little memory for its workspace is a usual cause, a shape that "
+     "it does not support another. Look for an out-of-memory message before it"},
+    {"unabletofindanenginetoexecutethiscomputation",
+     "cuDNN found no algorithm: too little memory for its workspace is a usual cause, a shape that "
+     "it does not support another. Look for an out-of-memory message before it"},
+    {"Dsttensorisnotinitialized",
+     "TensorFlow could not copy a tensor to the GPU: a full GPU is the usual cause, but the text "
+     "does not say so. Look for an out-of-memory message before it"},
+    {"offreesystemmemory",
+     "nothing failed: TensorFlow says that a tensor is large for the main memory that is free, and "
+     "the program goes on"},
     {"outofresource:sharedmemory",
      "this is not about the card's memory: a kernel of Triton wants more of a multiprocessor's "
      "shared memory than the card has; smaller blocks or fewer stages (num_stages) need less"},
@@ -222,12 +258,14 @@ std::string nothing_found(std::string_view text) {
 }  // namespace
 
 std::string_view to_string(Writer writer) noexcept {
-  constexpr std::array<std::string_view, 30> kNames{
-      "pytorch_cuda", "pytorch_hip", "pytorch_xpu",   "pytorch_npu", "pytorch_mps",  "pytorch_cpu",
-      "cuda_runtime", "hip_runtime", "cublas",        "cudnn",       "cuda_library", "nccl",
-      "cupy",         "jax",         "tensorflow",    "vllm",        "kernel",       "cpp",
-      "python",       "numpy",       "shared_memory", "killed",      "onnxruntime",  "tensorrt",
-      "llama_cpp",    "rmm",         "paddle",        "metal",       "sglang",       "ray"};
+  constexpr std::array<std::string_view, kWriters> kNames{
+      "pytorch_cuda", "pytorch_hip",   "pytorch_xpu",  "pytorch_npu", "pytorch_other",
+      "pytorch_mps",  "pytorch_cpu",   "cuda_runtime", "hip_runtime", "cublas",
+      "cudnn",        "cuda_library",  "nccl",         "cupy",        "jax",
+      "tensorflow",   "vllm",          "kernel",       "cpp",         "python",
+      "numpy",        "shared_memory", "killed",       "onnxruntime", "tensorrt",
+      "llama_cpp",    "rmm",           "paddle",       "metal",       "sglang",
+      "ray",          "gpu_runtime"};
   return kNames[static_cast<std::size_t>(writer)];
 }
 
@@ -266,7 +304,7 @@ std::string_view to_string(RemedyKind kind) noexcept {
 
 Result<OomLog, std::string> read_oom_log(std::string_view text) {
   const Squeezed log = internal::squeeze(text);
-  std::vector<Found> found = read_all(log);
+  std::vector<Found> found = find_messages(log);
   drop_echoes(found);
   if (found.empty()) return Unexpected(nothing_found(log.text));
   OomLog out{.count = found.size()};

@@ -20,6 +20,7 @@ enum class Writer : std::uint8_t {
   kPyTorchHip,
   kPyTorchXpu,
   kPyTorchNpu,
+  kPyTorchOther,  // of a vendor's plug-in: MUSA, MLU
   kPyTorchMps,
   kPyTorchCpu,
   kCudaRuntime,
@@ -45,8 +46,11 @@ enum class Writer : std::uint8_t {
   kPaddle,
   kMetal,  // Apple's driver, as ggml and MLX report it
   kSglang,
-  kRay,  // its memory monitor, which ends workers
+  kRay,         // its memory monitor, which ends workers
+  kGpuRuntime,  // SYCL, OpenCL, Vulkan, DirectML, Gaudi
 };
+
+inline constexpr std::size_t kWriters = static_cast<std::size_t>(Writer::kGpuRuntime) + 1;
 
 // As `--json` has it: `pytorch_cuda`, `cublas`, `kernel`.
 [[nodiscard]] std::string_view to_string(Writer writer) noexcept;
@@ -120,8 +124,9 @@ struct OomMessage {
   std::uint64_t other_bytes = 0;       // MPS: held by others, or by this program outside PyTorch
   std::optional<std::uint64_t> pid{};  // of the process that was killed
   bool is_container_limit = false;     // of a cgroup, not of the machine
-  bool is_warm_up = false;  // of vLLM: outside its share, when it tries its largest batch
-  bool is_host = false;     // main memory, by a writer that is mostly about a device
+  bool is_warm_up = false;    // of vLLM: outside its share, when it tries its largest batch
+  bool is_host = false;       // main memory, by a writer that is mostly about a device
+  bool is_cuda_pool = false;  // of PyTorch under cudaMallocAsync, which does not say what is cached
   OwnProcess own = OwnProcess::kNotListed;
   std::vector<std::uint64_t> own_candidates{};  // pids: one if known
   bool exceeds_card = false;  // more reserved than the card has: lent by the driver, or misread
@@ -140,7 +145,7 @@ struct OomLog {
 [[nodiscard]] Result<OomLog, std::string> read_oom_log(std::string_view text);
 
 [[nodiscard]] constexpr bool is_pytorch_device(Writer writer) noexcept {
-  return writer <= Writer::kPyTorchNpu;
+  return writer <= Writer::kPyTorchOther;
 }
 
 // The account of the numbers, with our own process as ours.

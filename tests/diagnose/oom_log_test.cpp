@@ -45,6 +45,43 @@ TEST(OomLog, KeepsDistinctMessagesInTheOrderOfTheirLast) {
   EXPECT_THAT(log->messages[1].speakers, ElementsAre("rank1", "rank3"));
 }
 
+// Two ranks whose lines, broken by the same terminal, come in turns.
+TEST(OomLog, ReadsWhatEachRankWrote) {
+  const auto log = read_oom_log(
+      "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has "
+      "a total\n"
+      "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 1 has "
+      "a total\n"
+      "[rank0]:  capacity of 79.15 GiB of which 1.00 GiB is free. Of the allocated\n"
+      "[rank1]:  capacity of 79.15 GiB of which 2.50 GiB is free. Of the allocated\n"
+      "[rank0]:  memory 77.10 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch "
+      "but unallocated.\n"
+      "[rank1]:  memory 70.10 GiB is allocated by PyTorch, and 6.00 GiB is reserved by PyTorch but "
+      "unallocated.\n");
+  ASSERT_TRUE(log) << log.error();
+  ASSERT_EQ(log->messages.size(), 2U);
+  EXPECT_EQ(log->messages[0].numbers.asked_bytes, 2_GiB);
+  EXPECT_EQ(log->messages[0].numbers.free_bytes, 1_GiB);
+  EXPECT_EQ(log->messages[0].verdict, memory::Verdict::kShortage);
+  EXPECT_EQ(log->messages[1].numbers.asked_bytes, 3_GiB);
+  EXPECT_EQ(log->messages[1].numbers.device, 1);
+  EXPECT_EQ(log->messages[1].verdict, memory::Verdict::kFragmentation);
+  EXPECT_THAT(log->messages[1].speakers, ElementsAre("rank1"));
+}
+
+// The same without names: whose numbers they are cannot be told, so there is no verdict.
+TEST(OomLog, DoesNotMixTheNumbersOfTwo) {
+  const std::string behind =
+      "capacity of 79.15 GiB of which 1.00 GiB is free. Of the allocated memory 77.10 GiB is "
+      "allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
+  const auto log = read_oom_log(
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total\n"
+      "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 1 has a total\n" +
+      behind + " has a total " + behind);
+  ASSERT_TRUE(log) << log.error();
+  for (const OomMessage& message : log->messages) EXPECT_FALSE(message.verdict);
+}
+
 TEST(OomLog, DropsWhatAMessageLeavesBehindItself) {
   const auto log = read_oom_log("CUDA out of memory, retrying\n" + message_of("1.00 GiB") +
                                 "exitcode: -9\nKilled\n");
@@ -127,6 +164,10 @@ TEST(OomLog, SaysWhatANearMissIs) {
             "512.00MiB. The caller indicates that this is not a failure, but may mean that there "
             "could be performance gains if more memory were available.",
             "nothing failed"},
+        Row{"Allocation of 1207959552 exceeds 10% of free system memory.", "nothing failed"},
+        Row{"RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
+            "found no algorithm"},
+        Row{"InternalError: Dst tensor is not initialized.", "could not copy"},
         Row{"RuntimeError: CUDA error: an illegal memory access was encountered", "not a shortage"},
         Row{"OSError: [Errno 28] No space left on device", "about a disk"},
         Row{"java.lang.OutOfMemoryError: Java heap space", "heap of Java"},
@@ -165,6 +206,10 @@ TEST(OomLog, RefusesWhatIsNoMessage) {
                            "loss 0.137 exit",
                            "failed to allocate CUDA stream",
                            "error: Out Of Memory Killer is disabled",
+                           R"("State": {"OOMKilled": false, "ExitCode": 1})",
+                           "memory allocation of buffers is lazy",
+                           "# CUDA may run out of memory here",
+                           "Attempting to allocate workers",
                            "torch.cuda.OutOfMemoryError is caught in train.py:12"}) {
     const auto log = read_oom_log(text);
     ASSERT_FALSE(log) << text;

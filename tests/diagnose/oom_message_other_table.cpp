@@ -371,6 +371,7 @@ std::vector<MessageRow> all_messages() {
   std::vector<MessageRow> rows = pytorch_messages();
   for (const MessageRow& row : other_messages()) rows.push_back(row);
   for (const MessageRow& row : inference_messages()) rows.push_back(row);
+  for (const MessageRow& row : device_messages()) rows.push_back(row);
   return rows;
 }
 

@@ -26,6 +26,8 @@ void PrintTo(const MessageRow& row, std::ostream* out);
 [[nodiscard]] std::vector<MessageRow> other_messages();
 // Of programs that serve models or move data, and of schedulers.
 [[nodiscard]] std::vector<MessageRow> inference_messages();
+// Of other devices and their runtimes, and of schedulers.
+[[nodiscard]] std::vector<MessageRow> device_messages();
 // All of them.
 [[nodiscard]] std::vector<MessageRow> all_messages();
 

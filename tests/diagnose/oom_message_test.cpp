@@ -1,6 +1,8 @@
 // What is read out of every out-of-memory text of the table (#22).
 #include "headroom/diagnose/oom_message.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,6 +95,77 @@ TEST_P(OomMessages, SayTheSameBehindPrefixes) {
     }
     expect_row(GetParam(), "step 1 loss 2.5\n" + text + "\nbye\n");
   }
+}
+
+// As a browser has it: entities, blanks that do not break, tags in the middle of a word.
+TEST_P(OomMessages, SayTheSameFromAPage) {
+  std::string text = "<pre class=\"output\"><span style=\"color:#b00\">";
+  std::size_t column = 0;
+  for (const char* c = GetParam().text; *c != '\0'; ++c) {
+    switch (*c) {
+      case '<':
+        text += "&lt;";
+        break;
+      case '>':
+        text += "&gt;";
+        break;
+      case '&':
+        text += "&amp;";
+        break;
+      case '\'':
+        text += "&#x27;";
+        break;
+      case '"':
+        text += "&quot;";
+        break;
+      case ' ':
+        text += column % 3 == 0 ? "&nbsp;" : column % 3 == 1 ? " " : "\xc2\xa0";
+        break;
+      default:
+        text += *c;
+    }
+    if (++column % 37 == 0) text += "</span><span class=\"ansi-bold\">";
+  }
+  expect_row(GetParam(), text + "</span></pre>");
+}
+
+// As a string of JSON: of a container's log, of a notebook's file.
+TEST_P(OomMessages, SayTheSameFromJson) {
+  std::string text;
+  for (const char* c = GetParam().text; *c != '\0'; ++c) {
+    if (*c == '\n') {
+      text += "\\n";
+    } else if (*c == '\t') {
+      text += "\\t";
+    } else if (*c == '>') {
+      text += "\\u003e";
+    } else {
+      if (*c == '"' || *c == '\\') text += '\\';
+      text += *c;
+    }
+  }
+  expect_row(GetParam(), R"({"log":"\u001b[0;31m)" + text + R"(\u001b[0m\n","stream":"stderr"})");
+}
+
+// Quoted in a mail, drawn in a box, and while another rank writes its own lines.
+TEST_P(OomMessages, SayTheSameBetweenOtherLines) {
+  const std::string text = GetParam().text;
+  if (text.find("Killed") != std::string::npos || text.find("\nMemoryError") != std::string::npos) {
+    return;  // those are words of a line
+  }
+  std::string quoted;
+  std::string box;
+  std::string ranks;
+  for (std::size_t i = 0; i < text.size(); i += 61) {
+    std::string line = text.substr(i, 61);
+    std::ranges::replace(line, '\n', ' ');
+    quoted += "> > " + line + "\n";
+    box += "\u2502 " + line + " \u2502\n";
+    ranks += "[rank0]: " + line + "\n[rank1]: step 12, 3.50 GiB in use\n";
+  }
+  expect_row(GetParam(), quoted);
+  expect_row(GetParam(), box);
+  expect_row(GetParam(), ranks);
 }
 
 // What was cut off anywhere is read as far as it goes, or refused: never more than it says.

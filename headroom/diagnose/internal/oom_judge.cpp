@@ -82,7 +82,7 @@ class PyTorchRemedies {
 
   void from_the_cache() {
     const std::uint64_t gain = account_.cached_hard_bytes;
-    if (message_.numbers.is_expandable) return;
+    if (message_.numbers.is_expandable || message_.writer == Writer::kPyTorchOther) return;
     if (message_.writer == Writer::kPyTorchXpu) {
       const bool has_settings = !message_.settings_variable.empty();
       put(has_settings ? RemedyKind::kExpandableSegments : RemedyKind::kEmptyCache, gain);
@@ -127,6 +127,23 @@ class PyTorchRemedies {
   std::vector<MessageRemedy> remedies_{};
 };
 
+// What there is does not hold what is held and asked for, whatever is cached.
+bool is_too_much(const memory::PyTorchMessage& numbers) {
+  const std::uint64_t room =
+      std::min(numbers.total_bytes.value_or(UINT64_MAX), numbers.limit_bytes.value_or(UINT64_MAX));
+  return numbers.asked_bytes > 0 &&
+         saturating_add(numbers.allocated_bytes.value_or(0), numbers.asked_bytes) > room;
+}
+
+// Its pool is the driver's: the text has no number for what is cached in it.
+void judge_cuda_pool(OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  if (is_too_much(numbers)) message.verdict = Verdict::kShortage;
+  if (numbers.limit_bytes) message.remedies.push_back({.kind = RemedyKind::kRaiseLimit});
+  message.remedies.push_back({.kind = RemedyKind::kUseLess});
+  message.remedies.push_back({.kind = RemedyKind::kSeeWhoHolds});
+}
+
 void judge_pytorch(OomMessage& message) {
   const memory::PyTorchMessage& numbers = message.numbers;
   if (numbers.is_absurd) {
@@ -138,11 +155,13 @@ void judge_pytorch(OomMessage& message) {
     message.remedies = {{.kind = RemedyKind::kRaiseLimit}, {.kind = RemedyKind::kUseLess}};
     return;
   }
+  if (message.is_cuda_pool) return judge_cuda_pool(message);
   find_own_process(message);
   message.exceeds_card = numbers.total_bytes && numbers.reserved_bytes() > *numbers.total_bytes &&
                          numbers.reserved_bytes() - *numbers.total_bytes > 16_MiB;
   if (!numbers.free_bytes || !numbers.allocated_bytes || numbers.asked_bytes == 0) {
     message.remedies = {{.kind = RemedyKind::kUseLess}, {.kind = RemedyKind::kSeeWhoHolds}};
+    if (is_too_much(numbers)) message.verdict = Verdict::kShortage;
     return;
   }
   const memory::Account account = account_of(message);
@@ -192,8 +211,14 @@ void judge_vllm(OomMessage& message) {
 
 void judge_jax(OomMessage& message) {
   const memory::PyTorchMessage& numbers = message.numbers;
-  if (numbers.total_bytes) {
-    if (numbers.asked_bytes > *numbers.total_bytes) message.verdict = Verdict::kShortage;
+  if (numbers.total_bytes || numbers.free_bytes) {  // of a TPU
+    const std::uint64_t room =
+        std::min(numbers.total_bytes.value_or(UINT64_MAX), numbers.free_bytes.value_or(UINT64_MAX));
+    if (numbers.asked_bytes > room) {
+      message.verdict = Verdict::kShortage;
+    } else if (numbers.free_bytes && numbers.asked_bytes > 0) {
+      message.verdict = Verdict::kFragmentation;
+    }
     message.remedies = {{.kind = RemedyKind::kUseLess}};
     return;
   }
@@ -216,6 +241,7 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
   switch (message.writer) {
     case Writer::kCudaRuntime:
     case Writer::kHipRuntime:
+    case Writer::kGpuRuntime:
       return {{.kind = RemedyKind::kSeeWhoHolds}, {.kind = RemedyKind::kUseLess}};
     case Writer::kCublas:
     case Writer::kCudnn:
@@ -243,6 +269,7 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
               {.kind = RemedyKind::kUseLess},
               {.kind = RemedyKind::kSeeWhoHolds}};
     case Writer::kLlamaCpp:
+      if (message.is_host) return {{.kind = RemedyKind::kHostMemory}};
       return {{.kind = RemedyKind::kFewerLayers}, {.kind = RemedyKind::kSeeWhoHolds}};
     case Writer::kRmm:
       return {{.kind = RemedyKind::kRmmPool},
@@ -278,10 +305,13 @@ std::optional<Verdict> verdict_of(const OomMessage& message) {
 }  // namespace
 
 void judge(OomMessage& message) {
-  if (is_pytorch_device(message.writer)) return judge_pytorch(message);
-  if (message.writer == Writer::kPyTorchMps) return judge_mps(message);
-  if (message.writer == Writer::kVllm) return judge_vllm(message);
-  if (message.writer == Writer::kJax) {
+  if (is_pytorch_device(message.writer)) {
+    judge_pytorch(message);
+  } else if (message.writer == Writer::kPyTorchMps) {
+    judge_mps(message);
+  } else if (message.writer == Writer::kVllm) {
+    judge_vllm(message);
+  } else if (message.writer == Writer::kJax) {
     judge_jax(message);
   } else if (message.writer == Writer::kKernel) {
     judge_kernel(message);

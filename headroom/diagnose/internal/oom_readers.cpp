@@ -1,6 +1,7 @@
 // The numbers of each writer. Texts are squeezed: they have no blanks.
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include "headroom/diagnose/internal/oom_writers.h"
@@ -8,136 +9,6 @@
 
 namespace headroom::diagnose::internal {
 namespace {
-
-using memory::PyTorchVersion;
-
-constexpr PyTorchVersion kFirstWithSplitSize{1, 10};
-
-bool has(std::string_view text, std::string_view words) {
-  return text.find(words) != std::string_view::npos;
-}
-
-std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view words) {
-  const std::size_t at = text.find(words);
-  if (at == std::string_view::npos) return std::nullopt;
-  return leading_number(text.substr(at + words.size()));
-}
-
-std::string_view last_of(std::string_view text, std::size_t count) {
-  return text.substr(text.size() - std::min(text.size(), count));
-}
-
-ReadMessage plain(const Spot& spot) {
-  return {.message = {.writer = spot.writer}, .strength = spot.strength};
-}
-
-// --- PyTorch -------------------------------------------------------------------------------------
-
-void narrow(VersionRange& range,
-            PyTorchVersion from,
-            const std::optional<PyTorchVersion>& to = std::nullopt) {
-  VersionRange out = range;
-  out.from = std::max(out.from, from);
-  if (to) out.to = out.to ? std::min(*out.to, *to) : *to;
-  // The class of the exception may be somebody else's, who threw it again; the format is not.
-  if (!out.to || out.from <= *out.to) range = out;
-}
-
-// `(GPU 0; 7.93 GiB total capacity; ...)`.
-VersionRange bracket_versions(std::string_view text) {
-  if (has(text, "cached)")) return {{1, 0}, PyTorchVersion{1, 3}};
-  if (has(text, "max_split_size_mb")) return {kFirstWithSplitSize, PyTorchVersion{2, 0}};
-  return {{1, 4}, PyTorchVersion{1, 9}};
-}
-
-VersionRange sentence_versions(std::string_view text) {
-  VersionRange out{{2, 1}, std::nullopt};
-  if (has(text, "totalcapactyof")) narrow(out, {2, 1}, PyTorchVersion{2, 2});
-  if (has(text, "totalcapacityof")) narrow(out, {2, 2});
-  if (has(text, "trysettingmax_split_size_mb")) narrow(out, {2, 1}, PyTorchVersion{2, 1});
-  if (has(text, "_CONF=expandable_segments:True")) narrow(out, {2, 2});
-  if (has(text, "PYTORCH_ALLOC_CONF=")) narrow(out, {2, 10}, PyTorchVersion{2, 10});
-  if (has(text, "docs.pytorch.org")) narrow(out, {2, 11});
-  if (has(text, "expandable_segmentsisenabled")) narrow(out, {2, 15});
-  return out;
-}
-
-std::optional<VersionRange> versions_of(std::string_view before, std::string_view text) {
-  const bool has_brackets = has(text, "totalcapacity;");
-  if (!has_brackets && !has(text, "hasatotalcapac")) return std::nullopt;
-  VersionRange out = has_brackets ? bracket_versions(text) : sentence_versions(text);
-  if (before.ends_with("torch.OutOfMemoryError:")) narrow(out, {2, 5});
-  if (before.ends_with("torch.cuda.OutOfMemoryError:")) {
-    // Where the advice behind the brackets was cut off.
-    if (has_brackets && out.to == PyTorchVersion{1, 9}) out.to = PyTorchVersion{2, 0};
-    narrow(out, {1, 13}, PyTorchVersion{2, 4});
-  }
-  if (has_brackets && before.ends_with("RuntimeError:")) {
-    narrow(out, {1, 0}, PyTorchVersion{1, 12});
-  }
-  return out;
-}
-
-std::string_view variable_of(const OomMessage& message, std::string_view text) {
-  if (message.versions && message.versions->to && *message.versions->to < kFirstWithSplitSize) {
-    return {};
-  }
-  if (has(text, "PYTORCH_ALLOC_CONF")) return "PYTORCH_ALLOC_CONF";
-  switch (message.writer) {
-    case Writer::kPyTorchCuda:
-      return "PYTORCH_CUDA_ALLOC_CONF";
-    case Writer::kPyTorchHip:
-      return "PYTORCH_HIP_ALLOC_CONF";
-    case Writer::kPyTorchNpu:
-      return "PYTORCH_NPU_ALLOC_CONF";
-    default:
-      return {};
-  }
-}
-
-// Intel's extension has a sentence of its own before the numbers.
-Writer device_writer(Writer writer, std::string_view before, std::string_view text) {
-  if (before.ends_with("sizelargerthan4GB!")) return Writer::kPyTorchXpu;
-  return writer == Writer::kPyTorchCuda && has(text, "(NPU") ? Writer::kPyTorchNpu : writer;
-}
-
-std::optional<ReadMessage> read_pytorch(const Spot& spot,
-                                        std::string_view before,
-                                        std::string_view text) {
-  ReadMessage out = plain(spot);
-  out.message.writer = device_writer(spot.writer, before, text);
-  const auto numbers = memory::parse_pytorch_message(text);
-  if (!numbers) {
-    if (text.starts_with("Triedtoallocate")) return std::nullopt;
-    out.strength = Strength::kPartial;
-    return out;
-  }
-  out.message.numbers = *numbers;
-  out.message.versions = versions_of(before, text);
-  const bool is_nvidia_or_amd =
-      out.message.writer == Writer::kPyTorchCuda || out.message.writer == Writer::kPyTorchHip;
-  if (!is_nvidia_or_amd) out.message.versions.reset();  // their formats are not dated here
-  out.message.settings_variable = variable_of(out.message, text);
-  return out;
-}
-
-ReadMessage read_mps(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
-  OomMessage& message = out.message;
-  message.settings_variable = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
-  if (const auto buffer = size_behind(text, "Invalidbuffersize:")) {
-    message.numbers.asked_bytes = *buffer;
-    message.settings_variable = {};  // Metal refused one buffer, whatever the limit is
-    return out;
-  }
-  message.numbers.allocated_bytes = size_behind(text, "MPSallocated:");
-  message.other_bytes = size_behind(text, "otherallocations:").value_or(0);
-  message.numbers.limit_bytes = size_behind(text, "maxallowed:");
-  message.numbers.asked_bytes = size_behind(text, "Triedtoallocate").value_or(0);
-  if (message.numbers.limit_bytes) message.versions = VersionRange{{1, 13}, std::nullopt};
-  if (message.numbers.asked_bytes == 0) out.strength = Strength::kPartial;
-  return out;
-}
 
 // --- Other libraries -----------------------------------------------------------------------------
 
@@ -184,7 +55,7 @@ std::uint64_t tensor_bytes(std::string_view text) {
 std::optional<ReadMessage> read_tensorflow(const Spot& spot,
                                            std::string_view before,
                                            std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   if (text.starts_with("ResourceExhaustedError")) return out;
   if (text.starts_with("OOM")) {
     out.message.numbers.asked_bytes = tensor_bytes(text);
@@ -204,13 +75,20 @@ std::optional<ReadMessage> read_tensorflow(const Spot& spot,
   return out;
 }
 
-ReadMessage read_jax(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+std::optional<ReadMessage> read_jax(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain_message(spot);
   memory::PyTorchMessage& numbers = out.message.numbers;
   for (const std::string_view words : {"Outofmemorywhiletryingtoallocate",
                                        "Failedtoallocaterequestfor",
                                        "Outofmemoryallocating"}) {
     if (text.starts_with(words)) numbers.asked_bytes = size_behind(text, words).value_or(0);
+  }
+  // A TPU: `Attempting to allocate 1.00G. That was not possible. There are 672.85M free.`
+  for (const std::string_view words : {"Attemptingtoallocate", "Attemptingtoreserve"}) {
+    if (!text.starts_with(words)) continue;
+    if (!has(text.substr(0, 120), "Thatwasnotpossible")) return std::nullopt;
+    numbers.asked_bytes = size_behind(text, words).value_or(0);
+    numbers.free_bytes = size_behind(text, "Thereare");
   }
   // A TPU: `Used 20.36G of 15.48G hbm`. The whole program is what was asked for.
   if (text.starts_with("Ranout")) {
@@ -223,7 +101,7 @@ ReadMessage read_jax(const Spot& spot, std::string_view text) {
 
 ReadMessage read_cupy_or_jax(const Spot& spot, std::string_view before, std::string_view text) {
   const bool is_jax = before.ends_with("RESOURCE_EXHAUSTED:") || before.ends_with("exhausted:");
-  ReadMessage out = read_jax(spot, text);
+  ReadMessage out = *read_jax(spot, text);
   out.message.writer = is_jax ? Writer::kJax : Writer::kCupy;
   out.message.numbers.allocated_bytes = size_behind(text, "allocatedsofar:");
   out.message.numbers.limit_bytes = size_behind(text, "limitsetto:");
@@ -250,7 +128,7 @@ void read_vllm_start(std::string_view text, memory::PyTorchMessage& numbers) {
 }
 
 std::optional<ReadMessage> read_vllm(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   memory::PyTorchMessage& numbers = out.message.numbers;
   out.message.is_warm_up = text.starts_with("CUDAoutofmemory");
   if (text.starts_with("Freememory")) {
@@ -274,28 +152,34 @@ std::optional<ReadMessage> read_vllm(const Spot& spot, std::string_view text) {
 std::optional<ReadMessage> read_kernel(const Spot& spot,
                                        std::string_view before,
                                        std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   OomMessage& message = out.message;
-  for (const std::string_view words : {"Killedprocess", "Killprocess", ",pid="}) {
+  for (const std::string_view words : {"Killedprocess", "Killprocess", ",pid=", ",pid:"}) {
     if (!message.pid) message.pid = number_behind(text.substr(0, 600), words);
   }
   message.numbers.total_bytes = std::nullopt;
   message.numbers.this_process_bytes = size_behind(text, "anon-rss:");
   // Lines before may say it: what was decided, or an older kernel's announcement.
   const std::string_view near = last_of(before, 600);
-  constexpr std::array<std::string_view, 9> kOfJobs{"OOMKilled",
-                                                    "oom-killevent",
-                                                    "oom_killevent",
-                                                    ":OutOfMemory",
-                                                    "State:OUT_OF_MEMORY",
-                                                    "Exceeded",
-                                                    "TERM_MEMLIMIT",
-                                                    "forexceedingmemorylimits",
-                                                    "runningbeyondphysical"};
+  constexpr std::array<std::string_view, 13> kOfJobs{"hasgoneover",
+                                                     "exceededmemorylimit",
+                                                     "OUT_OF_ME+",
+                                                     "PBS:",
+                                                     "OOMKilled",
+                                                     "oom-killevent",
+                                                     "oom_killevent",
+                                                     ":OutOfMemory",
+                                                     "State:OUT_OF_MEMORY",
+                                                     "Exceeded",
+                                                     "TERM_MEMLIMIT",
+                                                     "forexceedingmemorylimits",
+                                                     "runningbeyondphysical"};
   message.is_container_limit =
       has(near, "Memorycgroupoutofmemory:") || has(near, "CONSTRAINT_MEMCG") ||
       has(text.substr(0, 200), "CONSTRAINT_MEMCG") ||
       std::ranges::any_of(kOfJobs, [&](std::string_view words) { return text.starts_with(words); });
+  // `"OOMKilled": false` of docker inspect.
+  if (text.starts_with("OOMKilled") && has(text.substr(0, 18), "false")) return std::nullopt;
   if (text.starts_with(":OutOfMemory") && !has(last_of(before, 20), "task")) return std::nullopt;
   // Somebody's script may say `Killed process 12`; the kernel says why.
   const bool is_kernel = before.ends_with("utofmemory:") || has(text.substr(0, 200), "total-vm:");
@@ -307,7 +191,7 @@ std::optional<ReadMessage> read_kernel(const Spot& spot,
 }
 
 std::optional<ReadMessage> read_host(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   memory::PyTorchMessage& numbers = out.message.numbers;
   if (spot.writer == Writer::kPyTorchCpu) {
     numbers.asked_bytes = size_behind(text, "youtriedtoallocate").value_or(0);
@@ -327,7 +211,12 @@ std::optional<ReadMessage> read_host(const Spot& spot, std::string_view text) {
 
 // `std::bad_alloc` with more behind it is somebody's class that derives from it: RMM's, Thrust's.
 std::optional<ReadMessage> read_cpp(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
+  if (text.starts_with("memoryallocationof")) {
+    if (!has(text.substr(0, 60), "bytesfailed")) return std::nullopt;
+    out.message.numbers.asked_bytes = number_behind(text, "allocationof").value_or(0);
+    return out;
+  }
   constexpr std::string_view kMore = "std::bad_alloc:";
   if (!text.starts_with(kMore)) return out;
   if (has(text, "RMM") || has(text, "rmm/")) {
@@ -343,7 +232,13 @@ std::optional<ReadMessage> read_cpp(const Spot& spot, std::string_view text) {
 std::optional<ReadMessage> read_nccl(const Spot& spot, std::string_view text) {
   const std::string_view near = text.substr(0, 1000);
   if (text.starts_with("nccl") && !has(near, "outofmemory")) return std::nullopt;
-  return plain(spot);
+  ReadMessage out = plain_message(spot);
+  for (const std::string_view words : {"callocasync", "calloc", "malloc", "hostalloc"}) {
+    if (!text.starts_with("FailedtoCUDA" + std::string(words))) continue;
+    out.message.numbers.asked_bytes = number_behind(text, words).value_or(0);
+    break;
+  }
+  return out;
 }
 
 int device_behind(std::string_view text, std::string_view words) {
@@ -354,9 +249,9 @@ int device_behind(std::string_view text, std::string_view words) {
 // `allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory`, and what drivers and
 // libraries say, most of them without a number.
 ReadMessage read_runtime(const Spot& spot, std::string_view before, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   const std::string_view near = last_of(before, 120);
-  for (const std::string_view words : {"allocating", "failedtoallocate", "failedtoalloc"}) {
+  for (const std::string_view words : {"allocating", "failedtoallocate", "failedtoalloc", "size"}) {
     const std::size_t at = near.rfind(words);
     if (at == std::string_view::npos) continue;
     if (const auto size = leading_size(near.substr(at + words.size()))) {
@@ -380,7 +275,7 @@ ReadMessage read_runtime(const Spot& spot, std::string_view before, std::string_
 // --- Inference -----------------------------------------------------------------------------------
 
 ReadMessage read_onnx_runtime(const Spot& spot, std::string_view before, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   memory::PyTorchMessage& numbers = out.message.numbers;
   if (text.starts_with("Failed")) {
     numbers.asked_bytes = number_behind(text, "requestedbufferofsize").value_or(0);
@@ -394,7 +289,7 @@ ReadMessage read_onnx_runtime(const Spot& spot, std::string_view before, std::st
 }
 
 ReadMessage read_tensorrt(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   for (const std::string_view words : {"Requestedamountofmemory(",
                                        "RequestedamountofGPUmemory(",
                                        "Requestedsizewas",
@@ -411,7 +306,13 @@ ReadMessage read_tensorrt(const Spot& spot, std::string_view text) {
 // `failed to allocate CUDA1 buffer of size 10345253120`. These counts have no unit, and what the
 // next line begins with is no unit of theirs.
 std::optional<ReadMessage> read_llama_cpp(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
+  if (text.starts_with("model")) {
+    out.message.is_host = true;
+    out.message.numbers.asked_bytes = size_behind(text, "systemmemory(").value_or(0);
+    out.message.numbers.free_bytes = size_behind(text, "thanisavailable(");
+    return out;
+  }
   if (text.starts_with("ggml_vulkan")) {
     out.message.numbers.asked_bytes = number_behind(text, "allocationofsize").value_or(0);
     return out;
@@ -427,7 +328,7 @@ std::optional<ReadMessage> read_llama_cpp(const Spot& spot, std::string_view tex
 }
 
 ReadMessage read_metal(const Spot& spot, std::string_view before, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   if (has(last_of(before, 200), "ggml")) out.message.writer = Writer::kLlamaCpp;
   if (text.starts_with("[metal::malloc]")) {
     out.message.numbers.asked_bytes = size_behind(text, "Attemptingtoallocate").value_or(0);
@@ -436,10 +337,23 @@ ReadMessage read_metal(const Spot& spot, std::string_view before, std::string_vi
   return out;
 }
 
+// Most have no number: DirectML and Gaudi say how much was asked for.
+std::optional<ReadMessage> read_gpu_runtime(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain_message(spot);
+  if (text.starts_with("Couldnotallocate")) {
+    if (!has(text.substr(0, 120), "GPUvideomemory")) return std::nullopt;
+    out.message.numbers.asked_bytes = number_behind(text, "tensorwith").value_or(0);
+  }
+  if (text.starts_with("PT_DEVMEM")) {
+    out.message.numbers.asked_bytes = number_behind(text, "size::").value_or(0);
+  }
+  return out;
+}
+
 // `Cannot allocate 1.5GB memory on GPU 0, 22GB memory has been allocated and available memory is
 // only 1.65GB`.
 ReadMessage read_paddle(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   memory::PyTorchMessage& numbers = out.message.numbers;
   numbers.device = device_behind(text, "OutofmemoryerroronGPU");
   numbers.asked_bytes = size_behind(text, "Cannotallocate").value_or(0);
@@ -449,7 +363,7 @@ ReadMessage read_paddle(const Spot& spot, std::string_view text) {
 
 // `(..., pid=4331, memory used=2.22GB) was running was 59.49GB / 62.58GB (0.95), which exceeds`.
 ReadMessage read_ray(const Spot& spot, std::string_view text) {
-  ReadMessage out = plain(spot);
+  ReadMessage out = plain_message(spot);
   const std::string_view near = text.substr(0, 1000);
   out.message.pid = number_behind(near, "pid=");
   out.message.numbers.this_process_bytes = size_behind(near, "memoryused=");
@@ -470,6 +384,7 @@ std::optional<ReadMessage> read_spot(const Spot& spot,
     case Writer::kPyTorchHip:
     case Writer::kPyTorchXpu:
     case Writer::kPyTorchNpu:
+    case Writer::kPyTorchOther:
       return read_pytorch(spot, before, text);
     case Writer::kPyTorchMps:
       return read_mps(spot, text);
@@ -506,8 +421,10 @@ std::optional<ReadMessage> read_spot(const Spot& spot,
       return read_paddle(spot, text);
     case Writer::kRay:
       return read_ray(spot, text);
+    case Writer::kGpuRuntime:
+      return read_gpu_runtime(spot, text);
     default:
-      return plain(spot);
+      return plain_message(spot);
   }
 }
 

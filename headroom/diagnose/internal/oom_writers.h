@@ -25,16 +25,29 @@ struct Spot {
 // In the order of the text; one pass over it.
 [[nodiscard]] std::vector<Spot> find_spots(std::string_view text);
 
+// Where a text without spots says `out of memory` of a GPU all the same, in words of its own.
+[[nodiscard]] std::vector<Spot> find_hints(std::string_view text);
+
 struct ReadMessage {
   OomMessage message{};
   Strength strength = Strength::kWhole;
 };
+
+[[nodiscard]] inline ReadMessage plain_message(const Spot& spot) {
+  return {.message = {.writer = spot.writer}, .strength = spot.strength};
+}
 
 // `before` is the text up to the spot, `text` from there to the next one. Unset: these words are no
 // out-of-memory message here.
 [[nodiscard]] std::optional<ReadMessage> read_spot(const Spot& spot,
                                                    std::string_view before,
                                                    std::string_view text);
+
+// The same for what PyTorch's allocators of devices wrote, and for MPS.
+[[nodiscard]] std::optional<ReadMessage> read_pytorch(const Spot& spot,
+                                                      std::string_view before,
+                                                      std::string_view text);
+[[nodiscard]] ReadMessage read_mps(const Spot& spot, std::string_view text);
 
 // Fills in which process is ours, the verdict and the remedies.
 void judge(OomMessage& message);

@@ -1,5 +1,6 @@
 // A log without what terminals, loggers and launchers put into it, so that a message can be found
-// wherever it was broken: no blanks, no line breaks, no colours, no prefixes of lines.
+// wherever it was broken: no blanks, no line breaks, no colours, no prefixes of lines. What ranks
+// wrote in turns stands in order, one rank after the other.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,26 @@ struct Squeezed {
     std::size_t at = 0;
     std::string_view word{};
   };
+  // Where a line of the log begins in the text.
+  struct Place {
+    std::size_t at = 0;
+    std::size_t line = 0;
+  };
+  // What one speaker wrote, which no other's lines interrupt here.
+  struct Part {
+    std::size_t from = 0;
+    std::size_t to = 0;
+  };
 
   std::string text{};
   std::vector<Speaker> speakers{};
   std::vector<Word> words{};
+  std::vector<Place> lines{};
+  std::vector<std::size_t> parts{};  // where each begins
 
   [[nodiscard]] std::string_view speaker_at(std::size_t at) const;
+  [[nodiscard]] std::size_t line_at(std::size_t at) const;
+  [[nodiscard]] Part part_at(std::size_t at) const;
 };
 
 [[nodiscard]] Squeezed squeeze(std::string_view log);
@@ -41,6 +56,13 @@ struct SizeText {
 [[nodiscard]] std::optional<SizeText> leading_size(std::string_view text);
 
 [[nodiscard]] std::optional<std::uint64_t> leading_number(std::string_view text);
+
+[[nodiscard]] bool has(std::string_view text, std::string_view words);
+[[nodiscard]] std::string_view last_of(std::string_view text, std::size_t count);
+
+// The number right behind the words, where they are in the text.
+[[nodiscard]] std::optional<std::uint64_t> number_behind(std::string_view text,
+                                                         std::string_view words);
 
 // The size right behind the words, where they are in the text.
 [[nodiscard]] std::optional<std::uint64_t> size_behind(std::string_view text,
