@@ -1,8 +1,10 @@
 """headroom.torch on the plain route, on a torch that is not there and a GPU that is the processor."""
 
+import os
+import sys
 import unittest
 
-from support import Programs
+from support import LIBRARY, PACKAGE, REPOSITORY, TESTS, Programs
 
 SETTERS = ("set_record_stream_fn", "set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn",
            "set_release_pool", "set_memory_fraction_fn", "set_reset_fn", "set_base_alloc_fn",
@@ -27,11 +29,7 @@ class Import(Programs):
         """), ["False False None"])
 
     def test_works_without_pytorch(self):
-        self.run_code("import headroom.torch", PYTHONPATH=self.package_only())
-
-    def package_only(self):
-        from support import PACKAGE
-        return str(PACKAGE)
+        self.run_code("import headroom.torch", PYTHONPATH=str(PACKAGE))
 
     def test_every_name_that_is_promised_is_there_with_types_and_words(self):
         self.run_code("""
@@ -53,7 +51,6 @@ class Errors(Programs):
         return lines[0]
 
     def test_pytorch_is_missing(self):
-        from support import PACKAGE
         self.assertRegex(self.refusal(PYTHONPATH=str(PACKAGE)), "^PyTorch is missing: .*install it")
 
     def test_pytorch_cannot_be_imported(self):
@@ -283,11 +280,38 @@ class Plain(Programs):
         """)
 
 
+class OldName(Programs):
+    """`import headroom_torch` of before, in a clone and in a build folder."""
+
+    def test_install_is_the_plain_route_with_every_hook(self):
+        for folder in (REPOSITORY / "bindings" / "pytorch", os.environ["HEADROOM_TEST_BUILD"]):
+            for where in (self.folder, REPOSITORY):
+                done = self.run_python("-c", f"""
+import os, sys; os.chdir({str(where)!r}); sys.path[0:0] = ["", {str(folder)!r}]
+import headroom_torch
+headroom_torch.install({LIBRARY!r})
+import torch, headroom.torch
+print(headroom.torch.route(), len(torch.cuda.memory._current.addresses))
+""", PYTHONPATH=str(TESTS / "fake"), HEADROOM_TORCH_LIBRARY=None)
+                self.assertEqual(done.stdout, "plain 8\n")
+
+    def test_its_library_is_found_or_asked_for(self):
+        self.run_code(f"""
+            import sys; sys.path.insert(0, {os.environ["HEADROOM_TEST_BUILD"]!r})
+            import headroom_torch, os
+            assert os.path.samefile(headroom_torch.find_library(),
+                                    {os.environ["HEADROOM_TEST_BUILD"]!r} + "/libheadroom_torch.so")
+            try:
+                headroom_torch.install("no/such.so")
+            except FileNotFoundError as error:
+                assert "no/such.so" in str(error)
+            else:
+                raise AssertionError
+        """)
+
+
 class Sizes(unittest.TestCase):
     def test_sizes_are_read_as_everywhere(self):
-        import sys
-
-        from support import PACKAGE
         sys.path.insert(0, str(PACKAGE))
         from headroom.torch._sizes import parse_duration_ms, parse_size
 
