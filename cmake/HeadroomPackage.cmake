@@ -14,6 +14,20 @@ foreach(target headroom_cli headroom_c headroom_pytorch)
   endif()
 endforeach()
 
+# A wheel for pip: the Python package with the command and the plug-in, in build/wheel.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND AND TARGET headroom_pytorch AND TARGET headroom_cli)
+  add_custom_target(wheel
+    COMMAND ${CMAKE_COMMAND}
+      -D BUILD_DIR=${PROJECT_BINARY_DIR}
+      -D OUTPUT=${PROJECT_BINARY_DIR}/wheel
+      -D PYTHON=${Python3_EXECUTABLE}
+      -D VERSION=${PROJECT_VERSION}
+      -P ${PROJECT_SOURCE_DIR}/bindings/python/make_wheel.cmake
+    DEPENDS headroom_installed
+    USES_TERMINAL VERBATIM)
+endif()
+
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGE_FILE_NAME headroom-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})

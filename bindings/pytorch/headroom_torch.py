@@ -1,14 +1,15 @@
-"""PyTorch on headroom's allocator.
+"""The old name of headroom.torch, on the plain route.
 
     import headroom_torch
     headroom_torch.install()      # before the first tensor on a GPU
 
-The library libheadroom_torch.so is looked for beside this file, then in the repository's build/.
+New programs use `import headroom.torch`. The package is looked for as any other, then beside this
+file and in the repository.
 """
 
-import ctypes
+import importlib.util
 import os
-import warnings
+import sys
 
 LIBRARY = "libheadroom_torch.so"
 
@@ -24,33 +25,28 @@ def find_library():
                             "headroom_pytorch, or say where it is: install(path)")
 
 
-def register_record_stream(pluggable, path):
-    """Has PyTorch say which streams use a block; without it, a freed block waits for all of them.
-
-    Returns whether this PyTorch can.
-    """
-    register = getattr(pluggable.allocator(), "set_record_stream_fn", None)
-    if register is None:
-        import torch
-
-        warnings.warn(
-            f"PyTorch {torch.__version__} does not tell a plugged-in allocator of record_stream: "
-            "headroom keeps a freed block until every stream that has allocated is done with it",
-            stacklevel=3)
-        return False
-    library = ctypes.CDLL(path)
-    register(ctypes.cast(library.headroom_torch_record_stream, ctypes.c_void_p).value)
-    library.headroom_torch_set_record_stream_is_registered(1)
-    return True
+def find_package():
+    """Makes `import headroom` work: beside this file when installed, in bindings/python in a clone."""
+    found = importlib.util.find_spec("headroom")
+    # The repository's own folder headroom/ is no package, and looks like a part of one.
+    if found is not None and found.origin is not None:
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    for place in (".", "../python", "../bindings/python"):
+        place = os.path.join(here, place)
+        if os.path.isfile(os.path.join(place, "headroom", "torch", "__init__.py")):
+            sys.path.append(os.path.normpath(place))
+            return
+    raise ModuleNotFoundError("headroom_torch needs the package headroom, which is not beside it")
 
 
 def install(path=None):
     """Makes headroom PyTorch's allocator for the rest of the process."""
-    import torch
-
     path = os.path.abspath(path) if path else find_library()
-    pluggable = torch.cuda.memory.CUDAPluggableAllocator(
-        path, "headroom_torch_malloc", "headroom_torch_free")
-    register_record_stream(pluggable, path)
-    torch.cuda.memory.change_current_allocator(pluggable)
-    return pluggable
+    find_package()
+    from headroom.torch import enable
+
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: there is no such library")
+    os.environ["HEADROOM_TORCH_LIBRARY"] = path
+    enable(route="plain")

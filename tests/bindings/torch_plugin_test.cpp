@@ -1,9 +1,12 @@
 // PyTorch's plug-in and record_stream (#21), on cpu devices, whose streams are threads.
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,22 +14,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "headroom/base/bytes.h"
 #include "headroom/device/device.h"
 #include "headroom/device/registry.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/api.h"
 
 #include "bindings/c/headroom.h"
+#include "bindings/pytorch/plugin.h"
 #include "tests/support/device_status.h"
 #include "tests/support/stream_gate.h"
-
-extern "C" {
-void* headroom_torch_malloc(size_t size, int device, void* stream) noexcept;
-void headroom_torch_free(void* address, size_t size, int device, void* stream) noexcept;
-void headroom_torch_record_stream(void* address, void* stream) noexcept;
-void headroom_torch_set_record_stream_is_registered(int is_registered) noexcept;
-headroom_allocator* headroom_torch_allocator(int device) noexcept;
-}
 
 namespace headroom {
 namespace {
@@ -45,9 +42,10 @@ constexpr int kShared = 0;
 constexpr int kSingleStream = 1;
 constexpr int kOther = 2;
 constexpr int kLarge = 3;
+constexpr int kUnused = 5;
 
 Device& cpu(int index) {
-  static const int done = setenv("HEADROOM_CPU_DEVICES", "4", 1);  // NOLINT(concurrency-mt-unsafe)
+  static const int done = setenv("HEADROOM_CPU_DEVICES", "6", 1);  // NOLINT(concurrency-mt-unsafe)
   EXPECT_EQ(done, 0);
   return *device::registry().find({.kind = device::DeviceKind::kCpu, .index = index}).value();
 }
@@ -256,6 +254,179 @@ TEST_F(TorchPlugin, ManyThreadsReadWhatTheyWroteWithoutARecord) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// --- The other hooks, and what Python asks (#26) -------------------------------------------------
+
+// A device of its own: limits and peaks are part of the test.
+constexpr int kHooks = 4;
+constexpr headroom_torch_pool kGraph{7, 0};
+
+std::string failure_of(std::size_t bytes) {
+  try {
+    (void)headroom_torch_malloc(bytes, kHooks, nullptr);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class TorchPluginHooks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    headroom_torch_set_record_stream_is_registered(1);
+  }
+  void TearDown() override {
+    EXPECT_EQ(headroom_torch_set_limit(UINT64_MAX), 0);
+    headroom_torch_memory_fraction(1, kHooks);
+    headroom_torch_reset();
+  }
+
+  Device& device_ = cpu(kHooks);  // first: it says how many devices there are
+  memory::Allocator& allocator_ = torch_plugin::allocator_of(kHooks);
+};
+
+TEST_F(TorchPluginHooks, OutOfMemoryThrowsPyTorchsSentenceAndTheReport) {
+  ASSERT_EQ(headroom_torch_set_limit(64_MiB), 0);
+  for (int i = 0; i < 100; ++i) {
+    const std::string text = failure_of(3_GiB);
+    EXPECT_THAT(text, ::testing::StartsWith("CUDA out of memory. Tried to allocate 3.00 GiB.\n\n"));
+    EXPECT_THAT(text, HasSubstr("limit"));
+  }
+  void* const block = headroom_torch_malloc(1_MiB, kHooks, nullptr);
+  EXPECT_NE(block, nullptr) << "after a hundred failures";
+  headroom_torch_free(block, 1_MiB, kHooks, nullptr);
+}
+
+TEST_F(TorchPluginHooks, ADeviceThatIsNotThereIsAnErrorAndNoNullPointer) {
+  EXPECT_THROW((void)headroom_torch_malloc(512, 63, nullptr), std::runtime_error);
+  EXPECT_THROW((void)headroom_torch_malloc(512, 64, nullptr), std::runtime_error);
+  EXPECT_THROW((void)headroom_torch_malloc(0, -1, nullptr), std::runtime_error);
+  EXPECT_EQ(headroom_torch_malloc(0, kHooks, nullptr), nullptr) << "as PyTorch's own";
+}
+
+TEST_F(TorchPluginHooks, TheSmallerOfFractionAndLimitHolds) {
+  const std::uint64_t total = device_.memory_info().value().total_bytes;
+  ASSERT_EQ(headroom_torch_set_limit(64_MiB), 0);
+  headroom_torch_memory_fraction(0.5, kHooks);
+  EXPECT_EQ(allocator_.limit(), 64_MiB);
+  headroom_torch_memory_fraction(1, kHooks);
+  EXPECT_EQ(allocator_.limit(), 64_MiB) << "a fraction of 1 removes only a fraction";
+  ASSERT_EQ(headroom_torch_set_limit(UINT64_MAX), 0);
+  headroom_torch_memory_fraction(0.5, kHooks);
+  EXPECT_NEAR(static_cast<double>(allocator_.limit().value()), static_cast<double>(total) / 2, 1);
+  EXPECT_DOUBLE_EQ(headroom_torch_get_memory_fraction(kHooks), 0.5);
+  EXPECT_THROW(headroom_torch_memory_fraction(1.5, kHooks), std::runtime_error);
+}
+
+TEST_F(TorchPluginHooks, ACaptureHasMemoryOfItsOwnOnTheStreamsOfItsFilter) {
+  constexpr std::uintptr_t kCaptured = 0xca9;
+  void* const before = headroom_torch_malloc(4_MiB, kHooks, native(kCaptured));
+  headroom_torch_free(before, 4_MiB, kHooks, native(kCaptured));
+  headroom_torch_begin_allocate_to_pool(
+      kHooks, kGraph, [](void* stream) { return stream == native(kCaptured); });
+  EXPECT_TRUE(allocator_.is_capturing());
+  void* const inside = headroom_torch_malloc(4_MiB, kHooks, native(kCaptured));
+  void* const beside = headroom_torch_malloc(4_MiB, kHooks, nullptr);
+  const auto pool_of = [&](void* block) { return allocator_.locate(address_of(block))->pool; };
+  EXPECT_EQ(pool_of(inside), (memory::PoolId{.graph = 7}));
+  EXPECT_TRUE(pool_of(beside).is_default());
+  headroom_torch_end_allocate_to_pool(kHooks, kGraph);
+  EXPECT_FALSE(allocator_.is_capturing());
+  headroom_torch_free(inside, 4_MiB, kHooks, native(kCaptured));
+  headroom_torch_free(beside, 4_MiB, kHooks, nullptr);
+  void* const after = headroom_torch_malloc(4_MiB, kHooks, native(kCaptured));
+  EXPECT_NE(after, inside) << "the graph will write there again when it is replayed";
+  EXPECT_TRUE(pool_of(after).is_default());
+  headroom_torch_free(after, 4_MiB, kHooks, native(kCaptured));
+  headroom_torch_release_pool(kHooks, kGraph);
+  EXPECT_EQ(allocator_.pool_use_count({.graph = 7}), 0);
+}
+
+TEST_F(TorchPluginHooks, APoolThatCannotBeOpenedIsAnErrorAndLeavesNoCapture) {
+  headroom_torch_begin_allocate_to_pool(kHooks, kGraph, {});
+  EXPECT_THROW(headroom_torch_begin_allocate_to_pool(kHooks, kGraph, {}), std::runtime_error);
+  headroom_torch_end_allocate_to_pool(kHooks, kGraph);
+  EXPECT_FALSE(allocator_.is_capturing());
+  EXPECT_THROW(headroom_torch_end_allocate_to_pool(kHooks, kGraph), std::runtime_error);
+  EXPECT_FALSE(allocator_.is_capturing());
+  headroom_torch_release_pool(kHooks, kGraph);
+  ::testing::internal::CaptureStderr();
+  headroom_torch_release_pool(kHooks, kGraph);  // told, where PyTorch's destructor cannot throw
+  (void)::testing::internal::GetCapturedStderr();
+}
+
+TEST_F(TorchPluginHooks, AnAddressInsideABlockHasItsSegmentForABase) {
+  auto* const block = static_cast<char*>(headroom_torch_malloc(3_MiB, kHooks, nullptr));
+  std::size_t bytes = 0;
+  auto* const base = static_cast<char*>(headroom_torch_base_alloc(block + 1_MiB, &bytes));
+  EXPECT_LE(base, block);
+  EXPECT_GE(base + bytes, block + 3_MiB);
+  int elsewhere = 0;
+  EXPECT_EQ(headroom_torch_base_alloc(&elsewhere, &bytes), &elsewhere);
+  EXPECT_EQ(bytes, 0U);
+  headroom_torch_free(block, 3_MiB, kHooks, nullptr);
+}
+
+TEST_F(TorchPluginHooks, EmptyCacheGivesBackWhatIsCached) {
+  headroom_torch_free(headroom_torch_malloc(8_MiB, kHooks, nullptr), 8_MiB, kHooks, nullptr);
+  EXPECT_GT(allocator_.statistics().reserved_bytes.all.current, 0);
+  headroom_torch_reset();
+  EXPECT_EQ(allocator_.statistics().reserved_bytes.all.current, 0);
+}
+
+TEST_F(TorchPluginHooks, AScopeHasItsPathAndThePeaksInsideIt) {
+  void* const outer_block = headroom_torch_malloc(2_MiB, kHooks, nullptr);
+  ASSERT_EQ(headroom_torch_scope_push("layer\"1", kHooks), 0);
+  void* const block = headroom_torch_malloc(8_MiB, kHooks, nullptr);
+  headroom_torch_free(block, 8_MiB, kHooks, nullptr);
+  ASSERT_EQ(headroom_torch_scope_push("attention", kHooks), 0);
+  EXPECT_THAT(
+      headroom_torch_scope_pop(),
+      ::testing::StartsWith(R"({"path": "layer\"1/attention", "peak_allocated": 2097152,)"));
+  EXPECT_THAT(headroom_torch_scope_pop(),
+              ::testing::StartsWith(R"({"path": "layer\"1", "peak_allocated": 10485760,)"));
+  EXPECT_EQ(headroom_torch_scope_pop(), nullptr);
+  EXPECT_THAT(headroom_torch_last_error(), HasSubstr("none open"));
+  EXPECT_EQ(headroom_torch_scope_push("", kHooks), -1);
+  headroom_torch_free(outer_block, 2_MiB, kHooks, nullptr);
+}
+
+TEST_F(TorchPluginHooks, QuestionsAboutADeviceThatWasNeverUsedMakeNoAllocator) {
+  EXPECT_THAT(headroom_torch_stats(kUnused), HasSubstr("\"allocated_bytes.all.current\": 0"));
+  EXPECT_DOUBLE_EQ(headroom_torch_get_memory_fraction(kUnused), 1);
+  EXPECT_EQ(headroom_torch_reset_peaks(kUnused), 0);
+  EXPECT_EQ(torch_plugin::opened_allocator(kUnused), nullptr);
+  EXPECT_EQ(headroom_torch_report(63), nullptr);
+  EXPECT_THAT(headroom_torch_last_error(), HasSubstr("cpu:63"));
+}
+
+TEST_F(TorchPluginHooks, ReportsAndStatisticsAreOfTheDevice) {
+  void* const block = headroom_torch_malloc(8_MiB, kHooks, nullptr);
+  EXPECT_THAT(headroom_torch_report(kHooks), HasSubstr("8MiB"));
+  EXPECT_THAT(headroom_torch_account(kHooks), HasSubstr("\"live_bytes\": 8388608"));
+  EXPECT_THAT(headroom_torch_stats(kHooks), HasSubstr("\"allocated_bytes.all.current\": 8388608"));
+  headroom_torch_free(block, 8_MiB, kHooks, nullptr);
+}
+
+TEST_F(TorchPluginHooks, WhatIsIdleIsTrimmedWhenSomebodyLooks) {
+  headroom_torch_free(headroom_torch_malloc(64_MiB, kHooks, nullptr), 64_MiB, kHooks, nullptr);
+  ASSERT_EQ(headroom_torch_idle_trim(1, 0), 0);
+  for (int i = 0; i < 1000 && allocator_.statistics().reserved_bytes.all.current > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    headroom_torch_tick();
+  }
+  EXPECT_EQ(allocator_.statistics().reserved_bytes.all.current, 0);
+  ASSERT_EQ(headroom_torch_idle_trim(0, 0), 0);
+  headroom_torch_free(headroom_torch_malloc(64_MiB, kHooks, nullptr), 64_MiB, kHooks, nullptr);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  headroom_torch_tick();
+  EXPECT_GT(allocator_.statistics().reserved_bytes.all.current, 0) << "turned off again";
+}
+
+TEST_F(TorchPluginHooks, SettingsAreReadStrictly) {
+  EXPECT_EQ(headroom_torch_configure("page_mb:nonsense"), -1);
+  EXPECT_THAT(headroom_torch_last_error(), HasSubstr("page_mb"));
+}
+
 // --- The environment (#22) -----------------------------------------------------------------------
 
 constexpr int kIsPaged = 10;
@@ -274,10 +445,13 @@ constexpr int kFailed = 12;
     setenv(name.c_str(), value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
   }
   (void)cpu(kShared);
-  for (int i = 0; i < 3; ++i) {
-    if (headroom_torch_malloc(512, kShared, nullptr) == nullptr) std::_Exit(kFailed);
+  try {
+    for (int i = 0; i < 3; ++i) (void)headroom_torch_malloc(512, kShared, nullptr);
+    (void)headroom_torch_malloc(512, kOther, nullptr);
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "headroom: %s\n", error.what());
+    std::_Exit(kFailed);
   }
-  if (headroom_torch_malloc(512, kOther, nullptr) == nullptr) std::_Exit(kFailed);
   const memory::AllocatorChoice choice = allocator("cpu:0").settings();
   std::_Exit(choice.paged && choice.config.memory_fraction == 1 ? kIsPaged : kIsNative);
 }
