@@ -1,12 +1,16 @@
 """PyTorch on headroom's allocator beside PyTorch on its own.
 
     python3 bindings/pytorch/compare.py build/libheadroom_torch.so [--rounds 3]
+    python3 bindings/pytorch/compare.py --full [--rounds 3] [--programs FILE] [--steps 60]
 
 Runs the ragged programs of workloads.py in processes of their own: a round is one native and one
 plugged in, which take the same step one right after the other, so that a machine that is slow for a
 while is slow for both. Then once more plugged in, under a limit of 1.02 times the peak of active
 bytes. Prints a line of JSON for each: how far apart the losses are, a step's time over that of
-native's same step (median of all steps, and of each round's), and peak reserved over peak active.
+native's same step (median of all steps, and of each round's; of the first ten by their sum), and
+peak reserved over peak active. With --full it is the full route instead of the pluggable allocator,
+and the limit is 8 MiB more. FILE has other programs, in a dictionary W of functions that return a
+step and a number of steps.
 """
 
 import argparse
@@ -18,8 +22,7 @@ import sys
 import tempfile
 import time
 
-import headroom_torch
-from workloads import WORKLOADS, make
+from workloads import WORKLOADS, make, make_other, names_of_others
 
 
 # For the program, autograd's thread and a little else. Which ones a run would get by chance, near
@@ -27,7 +30,24 @@ from workloads import WORKLOADS, make
 PROCESSORS = 4
 
 
-def run_child(name, library):
+# What a child is told instead of a library: no plug-in, or the full route.
+NATIVE, FULL = "", "full"
+SLACK_BYTES = 8 << 20
+
+
+def enable(library):
+    if library == FULL:
+        import native
+
+        limit = os.environ.get("HEADROOM_LIMIT")
+        native.enable(limit_bytes=int(limit) if limit else None)
+    elif library != NATIVE:
+        import headroom_torch
+
+        headroom_torch.install(library)
+
+
+def run_child(name, library, programs):
     """The child: a step for every line it is given, its loss and its time as a line of JSON."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:PROCESSORS])
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
@@ -37,24 +57,22 @@ def run_child(name, library):
     def answer(**fields):
         print(json.dumps(fields), file=answers, flush=True)
 
-    if library:
-        headroom_torch.install(library)
-    step, count = make(name)
+    enable(library)
+    step, count = make_other(name, programs) if programs else make(name)
     answer(steps=count)
-    for _ in range(count):
-        if not sys.stdin.readline():
-            return  # nobody asks any more
+    while sys.stdin.readline().strip() == "step":
         torch.cuda.synchronize()
         start = time.perf_counter()
         loss = step()
         torch.cuda.synchronize()
         answer(seconds=time.perf_counter() - start, loss=loss.item())
-    if library:
-        answer()  # it writes its own statistics, at its end
-    else:
+    if library in (NATIVE, FULL):
         stats = torch.cuda.memory_stats()
         answer(active_peak=stats["active_bytes.all.peak"],
-               reserved_peak=stats["reserved_bytes.all.peak"])
+               reserved_peak=stats["reserved_bytes.all.peak"],
+               retries=stats["num_alloc_retries"])
+    else:
+        answer()  # it writes its own statistics, at its end
 
 
 class RunFailed(Exception):
@@ -64,9 +82,9 @@ class RunFailed(Exception):
 class Run:
     """A workload in a process of its own, a step at a time."""
 
-    def __init__(self, name, library, limit=None):
+    def __init__(self, name, library, limit=None, programs=None):
         self.times, self.losses, self.stats = [], [], {}
-        self._is_plugged = bool(library)
+        self._writes_stats = library not in (None, NATIVE, FULL)
         self._folder = tempfile.TemporaryDirectory()
         self._stats_file = os.path.join(self._folder.name, "stats.json")
         environment = dict(os.environ, HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
@@ -75,7 +93,8 @@ class Run:
             environment["HEADROOM_LIMIT"] = str(limit)
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
         self._process = subprocess.Popen(
-            [sys.executable, __file__, library or "", "--child", name], env=environment, text=True,
+            [sys.executable, __file__, library or NATIVE, "--child", name,
+             *(["--programs", programs] if programs else [])], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
 
     def __enter__(self):
@@ -103,7 +122,7 @@ class Run:
 
     def step(self):
         try:
-            print(file=self._process.stdin, flush=True)
+            print("step", file=self._process.stdin, flush=True)
         except BrokenPipeError:
             pass  # it has ended; the answer says why
         answer = self._answer()
@@ -111,32 +130,52 @@ class Run:
         self.losses.append(answer["loss"])
 
     def finish(self):
+        self._process.stdin.write("end\n")
+        self._process.stdin.flush()
         self.stats = self._answer()
         self._process.communicate()
-        if self._is_plugged:
+        if self._writes_stats:
             with open(self._stats_file, encoding="utf-8") as file:
                 self.stats.update(json.load(file)[0])
 
 
-def run_round(name, library, number):
-    """A native run and a plugged one, which take each step by turns."""
-    with Run(name, None) as native, Run(name, library) as plugged:
-        both = (native, plugged)
-        steps = min(run.wait_until_ready() for run in both)  # neither loads while the other steps
-        for i in range(steps):
-            for run in both if (number + i) % 2 else reversed(both):  # neither is always the first
+class Plan:
+    """What is compared, and for how long."""
+
+    def __init__(self, options):
+        self.library = FULL if options.full else os.path.abspath(options.library)
+        self.programs = options.programs and os.path.abspath(options.programs)
+        self.steps, self.seconds = options.steps, options.seconds
+        self.slack = SLACK_BYTES if options.full else 0
+
+    def steps_of(self, *runs):
+        own = min(run.wait_until_ready() for run in runs)  # neither loads while the other steps
+        return max(own, self.steps or 0)
+
+    def run_round(self, name, number):
+        """A native run and a plugged one, which take each step by turns."""
+        with Run(name, None, programs=self.programs) as native, \
+                Run(name, self.library, programs=self.programs) as plugged:
+            both = (native, plugged)
+            steps = self.steps_of(*both)
+            end = time.monotonic() + self.seconds
+            for i in range(steps):
+                # neither is always the first
+                for run in both if (number + i) % 2 else reversed(both):
+                    run.step()
+                if time.monotonic() > end:
+                    break
+            native.finish()
+            plugged.finish()
+        return native, plugged
+
+    def run_under(self, name, limit, steps):
+        with Run(name, self.library, limit, self.programs) as run:
+            run.wait_until_ready()
+            for _ in range(steps):
                 run.step()
-        native.finish()
-        plugged.finish()
-    return native, plugged
-
-
-def run_under(name, library, limit):
-    with Run(name, library, limit) as run:
-        for _ in range(run.wait_until_ready()):
-            run.step()
-        run.finish()
-    return run
+            run.finish()
+        return run
 
 
 def same_losses(a, b):
@@ -148,13 +187,17 @@ def time_ratios(native, plugged):
     return [plug / own for plug, own in zip(plugged.times, native.times)]
 
 
-def compare(name, library, rounds):
-    done = [run_round(name, library, number) for number in range(rounds)]
+def first_ratio(native, plugged, steps=10):
+    return sum(plugged.times[:steps]) / sum(native.times[:steps])
+
+
+def compare(name, plan, rounds):
+    done = [plan.run_round(name, number) for number in range(rounds)]
     native_runs, plugged_runs = zip(*done)
     native, plugged = native_runs[-1], plugged_runs[-1]
     ratios = [time_ratios(*pair) for pair in done]
     step_ms = lambda runs: statistics.median(sum((run.times for run in runs), [])) * 1e3
-    limit = int(1.02 * plugged.stats["active_peak"])
+    limit = int(1.02 * plugged.stats["active_peak"]) + plan.slack
     result = {
         "workload": name,
         "loss_difference": same_losses(native_runs[0].losses, plugged.losses),
@@ -163,17 +206,21 @@ def compare(name, library, rounds):
         "step_ms": step_ms(plugged_runs),
         "step_ratio": statistics.median(sum(ratios, [])),
         "step_ratio_of_rounds": [statistics.median(of_round) for of_round in ratios],
+        "first_ten_steps_ratio": statistics.median(first_ratio(*pair) for pair in done),
+        "steps": len(native.times),
         "native_active_peak": native.stats["active_peak"],
         "native_reserved_peak": native.stats["reserved_peak"],
         "native_reserved_over_active": native.stats["reserved_peak"] / native.stats["active_peak"],
         "reserved_over_active": plugged.stats["reserved_peak"] / plugged.stats["active_peak"],
+        "reserved_beyond_slack": (plugged.stats["reserved_peak"] - SLACK_BYTES)
+                                 / plugged.stats["active_peak"],
         **{field: plugged.stats[field] for field in (
             "active_peak", "reserved_peak", "handles_created", "handles_mapped",
-            "handles_unmapped", "retries")},
+            "handles_unmapped", "retries") if field in plugged.stats},
         "limit": limit,
     }
     try:
-        tight = run_under(name, library, limit)
+        tight = plan.run_under(name, limit, len(plugged.times))
     except RunFailed as failure:
         return {**result, "under_limit": str(failure)}
     return {
@@ -188,22 +235,36 @@ def compare(name, library, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("library")
+    parser.add_argument("library", nargs="?")
+    parser.add_argument("--full", action="store_true", help="the full route, without a library")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), action="append")
+    parser.add_argument("--programs", metavar="FILE")
+    parser.add_argument("--steps", type=int, help="at least so many of each program")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for the steps of a round")
+    parser.add_argument("--workload", action="append")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        run_child(options.child, options.library)
+        run_child(options.child, options.library, options.programs)
         return
-    library = os.path.abspath(options.library)
-    if not os.path.isfile(library):
+    if options.full == bool(options.library):
+        parser.error("either --full or a library; build the target headroom_pytorch for one")
+    if options.library and not os.path.isfile(options.library):
         parser.error(f"{options.library}: there is no such file; build the target headroom_pytorch")
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: at least 1 is needed")
-    for name in options.workload or WORKLOADS:
+    names = names_of_others(options.programs) if options.programs else sorted(WORKLOADS)
+    for name in options.workload or names:
+        if name not in names:
+            parser.error(f"--workload {name}: there are {', '.join(names)}")
+    if options.full:
+        import native
+
+        native.load()  # once, not by every child
+    plan = Plan(options)
+    for name in options.workload or names:
         try:
-            result = compare(name, library, options.rounds)
+            result = compare(name, plan, options.rounds)
         except RunFailed as failure:
             result = {"workload": name, "error": str(failure)}
         print(json.dumps(result), flush=True)

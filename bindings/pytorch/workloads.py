@@ -77,7 +77,42 @@ def gnn_sampled(torch, rng):
     return step, 60
 
 
-WORKLOADS = {work.__name__: work for work in (gpt2_varlen, gpt2_ragged, gnn_sampled)}
+def vit_ragged(torch, rng):
+    """A vision transformer on images of every size, a batch of one size at a time."""
+    import torch.nn.functional as functional
+
+    class Net(torch.nn.Module):
+        def __init__(self, width=768, depth=8):
+            super().__init__()
+            self.patches = torch.nn.Conv2d(3, width, 16, 16)
+            layer = torch.nn.TransformerEncoderLayer(width, 12, 4 * width, 0.1, batch_first=True,
+                                                     norm_first=True)
+            self.layers = torch.nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+            self.head = torch.nn.Linear(width, 1000)
+
+        def forward(self, images):
+            tokens = self.patches(images).flatten(2).transpose(1, 2)
+            return self.head(self.layers(tokens).mean(1))
+
+    model = Net().to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step():
+        height, width = (16 * rng.randint(8, 32) for _ in range(2))
+        images = torch.randn(rng.randint(8, 48), 3, height, width, device="cuda")
+        labels = torch.randint(0, 1000, (images.shape[0],), device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step, 60
+
+
+WORKLOADS = {work.__name__: work for work in (gpt2_varlen, gpt2_ragged, gnn_sampled,
+                                                 vit_ragged)}
 
 
 def make(name):
@@ -86,6 +121,58 @@ def make(name):
 
     torch.manual_seed(7)
     return WORKLOADS[name](torch, random.Random(7))
+
+
+# --- Programs of another file --------------------------------------------------------------------
+
+
+def source_of_others(path):
+    """The part of the file that defines programs, up to the end of the dictionary W."""
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    last = next(i for i, line in enumerate(lines) if line.startswith("W = "))
+    return "\n".join(lines[:last + 1])
+
+
+def names_of_others(path):
+    line = source_of_others(path).split("\n")[-1]
+    return sorted(part.split("=")[0].strip() for part in line[line.index("(") + 1:-1].split(","))
+
+
+def make_other(name, path):
+    """One of that file's programs as a workload: what it computed last stands for its loss."""
+    import torch
+
+    seen = {}
+
+    def watch(kind, method):
+        own = getattr(torch.Tensor, method)
+
+        def watched(tensor, *args, **kwargs):
+            result = own(tensor, *args, **kwargs)
+            kept = tensor if method == "backward" else result
+            if isinstance(kept, torch.Tensor) and kept.is_cuda and kept.numel() <= 8192:
+                seen[kind] = kept.detach()
+            return result
+
+        setattr(torch.Tensor, method, watched)
+
+    for kind, method in enumerate(("backward", "argmax", "sum")):
+        watch(kind, method)
+    arguments, sys.argv = sys.argv, [path, name]
+    names = {"__name__": "programs"}
+    exec(compile(source_of_others(path), path, "exec"), names)
+    sys.argv = arguments
+    step, count = names["W"][name]()
+    numbers = iter(range(1 << 30))
+
+    def run():
+        seen.clear()
+        step(next(numbers))
+        result = seen[min(seen)] if seen else torch.zeros(())
+        return result.float().mean()
+
+    return run, count
 
 
 def without_folders(snapshot):

@@ -313,6 +313,19 @@ void Allocator::set_pool_use_on_failure(PoolId id, bool serves_failures) {
   core_.pool_in_use(id, "set_pool_use_on_failure").serves_failures = serves_failures;
 }
 
+void Allocator::set_pool_source(PoolId id, SegmentSource source) {
+  check_private(id, "set_pool_source");
+  if (!source.allocate || !source.free) {
+    throw InvalidArgument("set_pool_source: a source needs both of its functions");
+  }
+  core_.do_set_pool_source(id, std::make_shared<const SegmentSource>(std::move(source)));
+}
+
+PoolChange Allocator::restore_pool(PoolId id, std::span<const BlockInfo> blocks) {
+  check_private(id, "restore_pool");
+  return core_.do_restore_pool(id, blocks);
+}
+
 // --- Reports -------------------------------------------------------------------------------------
 
 Statistics Allocator::statistics() const {

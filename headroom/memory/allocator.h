@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "headroom/memory/annotation.h"
 #include "headroom/memory/event.h"
 #include "headroom/memory/out_of_memory.h"
+#include "headroom/memory/pool.h"
 #include "headroom/memory/stats.h"
 #include "headroom/memory/types.h"
 
@@ -151,6 +153,16 @@ class Allocator {
   void set_pool_no_split(PoolId id);
   // Whether the pool's cached blocks serve requests that would fail otherwise.
   void set_pool_use_on_failure(PoolId id, bool serves_failures);
+  // From now on the pool's segments come from there, and go back there. The source lives as long as
+  // the pool or one of its segments. Throws InvalidArgument where there is no such pool in use, it
+  // has memory already, or the allocator cannot do it (PagedAllocator can).
+  void set_pool_source(PoolId id, SegmentSource source);
+  // From now on the pool's blocks that are handed out are exactly these, at their addresses, as
+  // segments(pool) listed them before: the others are freed. What is in both stays as it is. The
+  // caller sees to it that nothing queued still uses what is freed. Throws InvalidArgument, and
+  // then nothing has changed, where the pool has not these addresses any more, another stream uses
+  // one of its blocks, or the allocator cannot do it (PagedAllocator can).
+  PoolChange restore_pool(PoolId id, std::span<const BlockInfo> blocks);
 
   // --- Statistics and reports -----------------------------------------------------------------
 

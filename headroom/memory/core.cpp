@@ -64,6 +64,15 @@ DeviceResult<void> AllocatorCore::check_stream(StreamId stream) {
   return {};
 }
 
+void AllocatorCore::do_set_pool_source(PoolId, std::shared_ptr<const SegmentSource>) {
+  throw InvalidArgument(
+      "set_pool_source: this allocator cannot; the paged one can (backend:paged)");
+}
+
+PoolChange AllocatorCore::do_restore_pool(PoolId, std::span<const BlockInfo>) {
+  throw InvalidArgument("restore_pool: this allocator cannot; the paged one can (backend:paged)");
+}
+
 std::optional<std::uint64_t> AllocatorCore::limit_for_fraction(double fraction) const {
   if (fraction == 1.0) return std::nullopt;
   const auto total = static_cast<double>(device_.properties().total_bytes);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -143,6 +144,8 @@ class AllocatorCore : public Allocator {
   virtual void do_configure(const AllocatorChoice& wanted) = 0;
   virtual void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) = 0;
   virtual void do_end_allocate_to_pool(PoolId id) = 0;
+  virtual void do_set_pool_source(PoolId id, std::shared_ptr<const SegmentSource> source);
+  virtual PoolChange do_restore_pool(PoolId id, std::span<const BlockInfo> blocks);
   // A share of the device in bytes; nothing when it means no bound.
   [[nodiscard]] virtual std::optional<std::uint64_t> limit_for_fraction(double fraction) const;
 

@@ -36,6 +36,7 @@ set(HEADROOM_MEMORY_SOURCES
   paged/internal/page_table_check.cpp
   paged/internal/stream_clocks.cpp
   paged/paged_allocator.cpp
+  paged/pools.cpp
   paged/release.cpp
   paged/stitch.cpp
   parse_pytorch_message.cpp
@@ -60,6 +61,7 @@ set(HEADROOM_MEMORY_HEADERS
   paged/types.h
   peak_scope.h
   pmr.h
+  pool.h
   parse_pytorch_message.h
   pytorch_message.h
   stats.h

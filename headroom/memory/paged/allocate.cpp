@@ -175,13 +175,13 @@ inline PagedAllocator::Place PagedAllocator::at_front(Block& hole) noexcept {
 PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const Request& request) {
   PagedState& s = *state_;
   if (request.pool != nullptr) [[unlikely]] {
-    const Place found = place_in_pool(*request.pool, request);
+    const Place found = place_in_pool(lock, *request.pool, request);
     if (found.is_found() || !run_free_callbacks(lock)) return found;
     // A callback may have ended the scope.
     internal::PagedPool* const pool = s.pools.private_pool_for(request.stream, lock);
     prepare();
     process_pending();
-    if (pool != nullptr) return place_in_pool(*pool, request);
+    if (pool != nullptr) return place_in_pool(lock, *pool, request);
   }
   if (Block* const hole = find_backed(request)) {
     const Place better = fit_better(request, *hole);
@@ -205,13 +205,15 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   s.slabs.flush();
   s.clocks.wait();
   release_pools();
+  return_segments(lock);
   s.mover.unmap_stale(UINT64_MAX);
   prepare();
   Block* const hole = find_backed(request);
   return hole != nullptr ? at_front(*hole) : stitch(request);
 }
 
-PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
+PagedAllocator::Place PagedAllocator::place_in_pool(std::unique_lock<Mutex>& lock,
+                                                    internal::PagedPool& pool,
                                                     const Request& request) {
   PagedState& s = *state_;
   internal::FreeBins& free = pool.free[request.stream];
@@ -219,7 +221,10 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
   const std::uint64_t size =
       private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (s.budget.room_in_limit(0) >= size) {
+    if (pool.source != nullptr && s.budget.room_in_limit(0) >= size) {
+      PageArena* const arena = grow_from_source(lock, pool, request.stream, size);
+      if (arena != nullptr) return at_front(*arena->first);
+    } else if (s.budget.room_in_limit(0) >= size) {
       const auto arena = s.arenas.make_private(request.stream, pool.id, free, size);
       if (arena) return at_front(*(*arena)->first);
       if (!internal::is_shortage(arena.error())) {
@@ -230,7 +235,10 @@ PagedAllocator::Place PagedAllocator::place_in_pool(internal::PagedPool& pool,
     // Cached pages of the other pools make room.
     ++stats_.num_alloc_retries;
     release_cached(0);
-    s.blocks.prepare(2);
+    ++pool.use_count;  // for as long as the lock is open
+    return_segments(lock);
+    --pool.use_count;
+    prepare();
   }
   return {};
 }
@@ -282,6 +290,10 @@ inline DeviceAddress PagedAllocator::hand_out(const Request& request,
   record_alloc(note_of(block));
   if (state_->tracks_blocks) device_.block_allocated(at, block.size, block.stream);
   return at;
+}
+
+void PagedAllocator::hand_out_at(const Request& request, Block& hole, DeviceAddress at) {
+  (void)hand_out(request, hole, at);
 }
 
 // --- Pages for slabs -----------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,8 @@ class PagedAllocator final : public AllocatorCore {
   void do_configure(const AllocatorChoice& wanted) override;
   void do_begin_allocate_to_pool(PoolId id, StreamFilter filter) override;
   void do_end_allocate_to_pool(PoolId id) override;
+  void do_set_pool_source(PoolId id, std::shared_ptr<const SegmentSource> source) override;
+  PoolChange do_restore_pool(PoolId id, std::span<const BlockInfo> blocks) override;
   [[nodiscard]] AllocatorChoice core_settings() const override;
   void captures_changed() noexcept override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
@@ -122,7 +125,9 @@ class PagedAllocator final : public AllocatorCore {
                                                  std::optional<AllocationFailure>& failure);
   [[nodiscard]] Block* find_backed(const Request& request);
   [[nodiscard]] Place place(std::unique_lock<Mutex>& lock, const Request& request);
-  [[nodiscard]] Place place_in_pool(internal::PagedPool& pool, const Request& request);
+  [[nodiscard]] Place place_in_pool(std::unique_lock<Mutex>& lock,
+                                    internal::PagedPool& pool,
+                                    const Request& request);
   [[nodiscard]] Block* find_in_failure_pools(const Request& request);
   [[nodiscard]] bool takes_whole(const Block& hole) const noexcept;
   [[nodiscard]] static Place at_front(Block& block) noexcept;
@@ -153,6 +158,14 @@ class PagedAllocator final : public AllocatorCore {
   std::uint64_t release_cached(std::uint64_t keep_bytes);
   void release_pools(std::optional<PoolId> only = std::nullopt);
   [[nodiscard]] bool is_pool_in_use(const internal::PagedPool& pool) const;
+  // Pools that are restored, or have memory of somebody else, in paged/pools.cpp:
+  [[nodiscard]] PageArena* grow_from_source(std::unique_lock<Mutex>& lock,
+                                            internal::PagedPool& pool,
+                                            StreamId stream,
+                                            std::uint64_t size_bytes);
+  void return_segments(std::unique_lock<Mutex>& lock);
+  [[nodiscard]] Block* find_in_pool(PoolId id, DeviceAddress address) const;
+  void hand_out_at(const Request& request, Block& hole, DeviceAddress at);
   void trim_when_idle();
   [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
   [[nodiscard]] static BlockNote note_of(const internal::SlabBlock& block) noexcept;

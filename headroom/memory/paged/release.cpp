@@ -148,29 +148,38 @@ void PagedAllocator::wait_for_pending() {
 }
 
 void PagedAllocator::do_process_events() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   state_->slabs.fold_own();
   process_pending();
   trim_when_idle();
+  return_segments(lock);
 }
 
 // --- Giving back ---------------------------------------------------------------------------------
 
 std::uint64_t PagedAllocator::do_empty_cache(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  if (pool.is_default()) return release_cached(0);
+  std::unique_lock lock(mutex_);
+  if (pool.is_default()) {
+    const std::uint64_t released = release_cached(0);
+    return_segments(lock);
+    return released;
+  }
   if (has_capture()) return 0;
   const std::uint64_t before = reserved_bytes();
   state_->slabs.fold_own();
   wait_for_pending();
   state_->clocks.wait();
   release_pools(pool);
-  return before - reserved_bytes();
+  const std::uint64_t released = before - reserved_bytes();
+  return_segments(lock);
+  return released;
 }
 
 std::uint64_t PagedAllocator::do_trim(std::uint64_t keep_bytes) {
-  const std::lock_guard lock(mutex_);
-  return release_cached(keep_bytes);
+  std::unique_lock lock(mutex_);
+  const std::uint64_t released = release_cached(keep_bytes);
+  return_segments(lock);
+  return released;
 }
 
 void PagedAllocator::do_mark_step() {

@@ -149,9 +149,30 @@ DeviceResult<PageArena*> Arenas::make_private(StreamId stream,
                                     .free = &free});
 }
 
+PageArena& Arenas::add_foreign(StreamId stream,
+                               PoolId pool,
+                               FreeBins& free,
+                               const AddressRange& range,
+                               std::shared_ptr<const SegmentSource> source) {
+  StreamClock& clock = clocks_.clock_of(stream);
+  table_.prepare_arena();
+  return table_.add_private_arena({.base = range.base,
+                                   .size = range.size,
+                                   .clock = &clock,
+                                   .pool = pool,
+                                   .free = &free,
+                                   .source = std::move(source)});
+}
+
 bool Arenas::release_private(PageArena& arena) {
   HEADROOM_ASSERT(arena.first->is_free() && arena.first->next == nullptr,
                   "a private arena is released in use");
+  if (arena.source != nullptr) {
+    returned_.push_back(
+        {.range = {.base = arena.base, .size = arena.size}, .source = arena.source});
+    table_.remove_private_arena(arena);
+    return true;
+  }
   stray_reservations_.reserve(stray_reservations_.size() + 1);
   // Either may fail and is tried again later; the memory goes when both are done.
   if (arena.handle != PageHandle::kNone) {
@@ -180,7 +201,12 @@ void Arenas::release_strays() noexcept {
 
 void Arenas::release_all() noexcept {
   for (const PageArena& arena : table_.arenas()) {
-    if (arena.kind != ArenaKind::kSlab) (void)device_.release_addresses(arena.base);
+    if (arena.kind == ArenaKind::kSlab) continue;
+    if (arena.source != nullptr) {
+      arena.source->free(arena.base, arena.size);
+    } else {
+      (void)device_.release_addresses(arena.base);
+    }
   }
   if (slab_region_.size != 0) (void)device_.release_addresses(slab_reservation_);
   release_strays();

@@ -7,10 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "headroom/device/device.h"
 #include "headroom/memory/paged/internal/page_table.h"
+#include "headroom/memory/pool.h"
 
 namespace headroom::memory::internal {
 
@@ -40,8 +43,24 @@ class Arenas {
                                                 PoolId pool,
                                                 FreeBins& free,
                                                 std::uint64_t size_bytes);
+  // A segment of somebody else's, for a private pool.
+  PageArena& add_foreign(StreamId stream,
+                         PoolId pool,
+                         FreeBins& free,
+                         const AddressRange& range,
+                         std::shared_ptr<const SegmentSource> source);
   // Its only block is free. False when the device keeps the memory.
   bool release_private(PageArena& arena);
+
+  // Segments of somebody else's that were released: the caller gives them back, without the lock.
+  struct Returned {
+    AddressRange range{};
+    std::shared_ptr<const SegmentSource> source{};
+  };
+  [[nodiscard]] bool has_returned() const noexcept { return !returned_.empty(); }
+  [[nodiscard]] std::vector<Returned> take_returned() noexcept {
+    return std::exchange(returned_, {});
+  }
 
   // Tries once more to give back what the device would not take.
   void release_strays() noexcept;
@@ -65,6 +84,7 @@ class Arenas {
   std::uint64_t slab_arenas_ = 0;
   std::vector<DeviceAddress> stray_reservations_{};
   std::vector<device::PageHandle> stray_handles_{};
+  std::vector<Returned> returned_{};
 };
 
 }  // namespace headroom::memory::internal

@@ -128,6 +128,7 @@ std::uint64_t PageMover::unmap_stale(std::uint64_t most) {
 
 void PageMover::release_all() noexcept {
   for (PageArena& arena : table_.arenas()) {
+    if (arena.source != nullptr) continue;  // not the device's
     const bool has_any =
         arena.is_private() ||
         std::ranges::any_of(arena.slots, [](const PageSlot& slot) { return slot.page != nullptr; });

@@ -69,6 +69,7 @@ PageArena& PageTable::add_private_arena(const PrivateHandle& made) noexcept {
   arena.pool = made.pool;
   arena.free = made.free;
   arena.handle = made.handle;
+  arena.source = made.source;
   PagedBlock& all = blocks_.take();
   all.address = arena.base;
   all.size = arena.size;

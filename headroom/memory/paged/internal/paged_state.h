@@ -57,6 +57,7 @@ struct PagedPool : PoolUse {
   using PoolUse::PoolUse;
 
   std::map<StreamId, FreeBins> free{};
+  std::shared_ptr<const SegmentSource> source{};  // null: the device
 };
 
 // The arenas of one stream; null where none was needed yet.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <memory>
 #include <vector>
 
 #include "headroom/device/device.h"
@@ -13,6 +14,7 @@
 #include "headroom/memory/paged/internal/paged_block.h"
 #include "headroom/memory/paged/internal/stream_clocks.h"
 #include "headroom/memory/paged/types.h"
+#include "headroom/memory/pool.h"
 #include "headroom/memory/types.h"
 
 namespace headroom::memory::internal {
@@ -91,7 +93,8 @@ struct PageArena {
   std::vector<PageSlot> slots{};        // up to the last that was ever mapped
   std::uint64_t top = 0;                // the slot behind those that count as ever mapped
   PagedBlock* first = nullptr;
-  device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena
+  device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena, or ...
+  std::shared_ptr<const SegmentSource> source{};          // ... whose memory that is
 
   [[nodiscard]] StreamId stream() const noexcept { return clock->stream; }
   [[nodiscard]] DeviceAddress address_of(std::uint64_t slot) const noexcept {
@@ -116,6 +119,7 @@ struct PrivateHandle {
   StreamClock* clock = nullptr;
   PoolId pool{};
   FreeBins* free = nullptr;
+  std::shared_ptr<const SegmentSource> source{};
 };
 
 // Slots [first, last).

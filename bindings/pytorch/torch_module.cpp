@@ -1,0 +1,79 @@
+// The Python module _headroom_torch_native: what headroom.torch calls.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/pytorch/bridge/bridge.h"
+#include "bindings/pytorch/torch_allocator.h"
+
+namespace py = pybind11;
+namespace bridge = headroom::bridge;
+
+namespace {
+
+void enable(const py::dict& given) {
+  bridge::Settings settings;
+  for (const auto& [key, value] : given) {
+    const auto name = py::cast<std::string>(key);
+    if (name == "limit_bytes") {
+      if (!value.is_none()) settings.limit_bytes = py::cast<std::uint64_t>(value);
+    } else if (name == "conf") {
+      if (!value.is_none()) settings.configuration = py::cast<std::string>(value);
+    } else {
+      throw py::key_error("enable: there is no setting '" + name +
+                          "'; there are limit_bytes and conf");
+    }
+  }
+  headroom_torch::install(settings);
+}
+
+bridge::DeviceMemory& memory_of(int device) {
+  if (!headroom_torch::is_installed()) {
+    throw std::runtime_error("headroom is not enabled: call headroom.torch.enable() first");
+  }
+  return bridge::device_memory(device);
+}
+
+void push_scope(const std::string& name) {
+  c10::DeviceIndex device = 0;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  (void)memory_of(device);
+  bridge::push_scope(name, device);
+}
+
+py::dict pop_scope() {
+  const bridge::ScopePeaks peaks = bridge::pop_scope();
+  py::dict answer;
+  answer["path"] = peaks.path;
+  answer["peak_allocated"] = peaks.peak_allocated;
+  answer["peak_reserved"] = peaks.peak_reserved;
+  answer["peak_live"] = peaks.peak_live;
+  return answer;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  using py::arg;
+  using release = py::call_guard<py::gil_scoped_release>;
+  module.doc() = "headroom's allocator as PyTorch's; use headroom.torch";
+  module.def("enable", &enable, arg("settings"));
+  module.def("is_enabled", &headroom_torch::is_installed);
+  module.def("version", &bridge::version);
+  module.def(
+      "report", [](int device) { return memory_of(device).report(); }, arg("device"), release());
+  module.def(
+      "account",
+      [](int device) { return memory_of(device).account_json(); },
+      arg("device"),
+      release());
+  module.def(
+      "stats", [](int device) { return memory_of(device).flat_stats(); }, arg("device"));
+  module.def("scope_push", &push_scope, arg("name"));
+  module.def("scope_pop", &pop_scope);
+  module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));
+}

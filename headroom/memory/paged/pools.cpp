@@ -1,0 +1,144 @@
+// Private pools of a PagedAllocator that have memory of somebody else, or are put back to what they
+// held before.
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "headroom/base/checked.h"
+#include "headroom/base/error.h"
+#include "headroom/memory/paged/internal/paged_state.h"
+
+namespace headroom::memory {
+
+using internal::PagedState;
+
+// --- Memory of somebody else ---------------------------------------------------------------------
+
+void PagedAllocator::do_set_pool_source(PoolId id, std::shared_ptr<const SegmentSource> source) {
+  const std::lock_guard lock(mutex_);
+  internal::PagedPool* const pool = state_->pools.find_private_pool(id);
+  if (pool == nullptr || pool->use_count == 0) {
+    throw InvalidArgument("set_pool_source: there is no such pool in use");
+  }
+  for (const PageArena& arena : state_->table.arenas()) {
+    if (!arena.is_private() || arena.pool != id) continue;
+    throw InvalidArgument("set_pool_source: the pool has memory already");
+  }
+  pool->source = std::move(source);
+}
+
+// Asks with the lock open: a source may be anything, and call the allocator. Null when it has none.
+PagedAllocator::PageArena* PagedAllocator::grow_from_source(std::unique_lock<Mutex>& lock,
+                                                            internal::PagedPool& pool,
+                                                            StreamId stream,
+                                                            std::uint64_t size_bytes) {
+  const std::shared_ptr<const SegmentSource> source = pool.source;
+  ++pool.use_count;  // it stays meanwhile
+  lock.unlock();
+  DeviceAddress segment = 0;
+  try {
+    segment = source->allocate(size_bytes, stream);
+  } catch (...) {  // What it would have said is not ours to pass on: there is no memory.
+    segment = 0;
+  }
+  lock.lock();
+  --pool.use_count;
+  if (segment == 0) return nullptr;
+  prepare();
+  return &state_->arenas.add_foreign(
+      stream, pool.id, pool.free[stream], {.base = segment, .size = size_bytes}, source);
+}
+
+// Gives segments of somebody else's back, with the lock open.
+void PagedAllocator::return_segments(std::unique_lock<Mutex>& lock) {
+  if (!state_->arenas.has_returned()) return;
+  const auto returned = state_->arenas.take_returned();
+  lock.unlock();
+  for (const auto& segment : returned) {
+    try {
+      segment.source->free(segment.range.base, segment.range.size);
+    } catch (...) {  // It is the source's to know.
+      continue;
+    }
+  }
+  lock.lock();
+}
+
+// --- Pools put back ------------------------------------------------------------------------------
+
+// The block of the pool that has the address, held or free; null when none has.
+PagedAllocator::Block* PagedAllocator::find_in_pool(PoolId id, DeviceAddress address) const {
+  for (const PageArena& arena : state_->table.arenas()) {
+    if (!arena.is_private() || arena.pool != id) continue;
+    if (address - arena.base >= arena.size) continue;
+    for (Block* block = arena.first; block != nullptr; block = block->next) {
+      if (address - block->address < block->size) return block;
+    }
+  }
+  return nullptr;
+}
+
+PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo> blocks) {
+  const std::lock_guard lock(mutex_);
+  PagedState& s = *state_;
+  s.slabs.fold_own();
+  if (s.pools.find_private_pool(id) == nullptr) {
+    throw InvalidArgument("restore_pool: there is no such pool");
+  }
+  // What is to be held, by address. Everything is looked at before anything changes.
+  std::unordered_map<DeviceAddress, const BlockInfo*> wanted;
+  std::vector<const BlockInfo*> by_address;
+  for (const BlockInfo& block : blocks) {
+    const Block* const around = find_in_pool(id, block.address);
+    const DeviceAddress end = around == nullptr ? 0 : around->arena->end();
+    if (around == nullptr || block.size_bytes == 0 || block.size_bytes % kMinBlockBytes != 0 ||
+        block.size_bytes > end - block.address || block.requested_bytes > block.size_bytes) {
+      throw InvalidArgument("restore_pool: the pool does not have these addresses any more");
+    }
+    wanted.emplace(block.address, &block);
+    by_address.push_back(&block);
+  }
+  std::ranges::sort(by_address, {}, &BlockInfo::address);
+  for (std::size_t i = 1; i < by_address.size(); ++i) {
+    if (by_address[i - 1]->address + by_address[i - 1]->size_bytes > by_address[i]->address) {
+      throw InvalidArgument("restore_pool: two of the blocks overlap");
+    }
+  }
+  std::vector<Block*> leaving;
+  s.active.for_each([&](Block& block) {
+    if (block.arena == nullptr || !block.arena->is_private() || block.arena->pool != id) return;
+    const auto found = wanted.find(block.address);
+    if (block.is_allocated && found != wanted.end() && found->second->size_bytes == block.size) {
+      wanted.erase(found);
+      return;
+    }
+    if (!block.is_allocated || !block.stream_uses.empty()) {
+      throw InvalidArgument("restore_pool: another stream still uses a block of the pool");
+    }
+    leaving.push_back(&block);
+  });
+  PoolChange change;
+  change.freed.reserve(leaving.size());
+  change.allocated.reserve(wanted.size());
+  s.blocks.prepare(2 * wanted.size());
+
+  for (Block* const block : leaving) {
+    change.freed.push_back(block->address);
+    block->is_allocated = false;
+    record_free_requested(note_of(*block));
+    complete_free(*block);
+  }
+  for (const BlockInfo* const block : by_address) {
+    if (!wanted.contains(block->address)) continue;  // it was held all the time
+    s.active.prepare();
+    const Request request{.asked = block->requested_bytes,
+                          .rounded = block->size_bytes,
+                          .kind = internal::ArenaKind::kPrivate};
+    Block& hole = *find_in_pool(id, block->address);
+    hand_out_at(request, hole, block->address);
+    change.allocated.push_back(block->address);
+  }
+  return change;
+}
+
+}  // namespace headroom::memory
