@@ -31,6 +31,7 @@ run("${prefix}/bin/headroom" --version)
 file(GLOB_RECURSE installed RELATIVE "${prefix}" "${prefix}/*")
 foreach(file
     lib[^/]*/headroom/libheadroom_torch.so lib[^/]*/headroom/headroom_torch.py
+    lib[^/]*/headroom/headroom/torch/__init__.py
     lib[^/]*/pkgconfig/headroom.pc include/headroom/c/headroom.h
     share/headroom/samples/leak_loss.pickle.zst share/doc/headroom/docs/guide/install.md)
   if(NOT "${installed}" MATCHES "(^|;)${file}(;|$)")

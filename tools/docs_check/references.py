@@ -15,7 +15,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 ENVIRONMENT = "docs/guide/environment.md"
 
 # What a build makes, and what an installed copy has, by the file that makes it.
-BUILT = re.compile(r"^build/(?:headroom|lib\w+\.so|headroom_torch\.py|compile_commands\.json|packages)$")
+BUILT = re.compile(r"^build/(?:headroom|lib\w+\.so|headroom_torch\.py|compile_commands\.json|packages|wheel/headroom-\S+\.whl)$")
 EXAMPLE = re.compile(r"^build/examples/example_(\w+)$")
 TEST_PROGRAM = re.compile(r"^build/tests/(\w+)/\w+_tests$")
 INSTALLED = {"headroom/c/headroom.h": "bindings/c/headroom.h"}
