@@ -19,8 +19,10 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.environ.get("TRY_PACKAGE", HERE)  # the folder that has the package
 MB = 1 << 20
 CHECKS = {}
 ROUTES = ("plain", "full")
@@ -128,7 +130,7 @@ def environment(folder):
     installed = os.environ.get("TRY_INSTALLED") == "1"
     if not installed:
         with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as file:
-            file.write(f"import site; site.addsitedir({HERE!r})\n")
+            file.write(f"import site; site.addsitedir({PACKAGE!r})\n")
     path = script_file(folder, """
 import multiprocessing, sys
 
@@ -469,10 +471,22 @@ def try_check(python, name, route, limit_s, variables):
     return answer
 
 
+def unpack(wheel, folder):
+    """What pip does, where there is none: the variables of a Python that finds the package."""
+    place = os.path.join(folder, "unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.infolist():
+            os.chmod(archive.extract(entry, place), entry.external_attr >> 16 & 0o777)
+    return {"TRY_PACKAGE": place, "PYTHONPATH": place}
+
+
 def install(wheel, folder):
-    """A Python with the wheel, and with the packages of this one."""
+    """A Python with the wheel, and with the packages of this one; nothing where that cannot be."""
     place = os.path.join(folder, "environment")
-    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", place], check=True)
+    made = subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", place],
+                          check=False, capture_output=True)
+    if made.returncode != 0:
+        return None
     python = os.path.join(place, "bin", "python")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
                     "--disable-pip-version-check", os.path.abspath(wheel)], check=True)
@@ -504,13 +518,18 @@ def main():
         return 0
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        python, variables = sys.executable, {}
-        paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        python, variables = sys.executable, {"PYTHONPATH": HERE}
         if options.wheel:
-            python, packages = install(options.wheel, folder)
-            variables = {"TRY_INSTALLED": "1", "PYTHONPATH": os.pathsep.join([packages, *paths])}
-        else:
-            variables = {"PYTHONPATH": os.pathsep.join([HERE, *paths])}
+            installed = install(options.wheel, folder)
+            if installed:
+                python, packages = installed
+                variables = {"TRY_INSTALLED": "1", "PYTHONPATH": packages}
+            else:
+                print("no environment can be made here; the wheel is unpacked by hand")
+                variables = unpack(options.wheel, folder)
+        paths = os.environ.get("PYTHONPATH")
+        if paths:
+            variables["PYTHONPATH"] += os.pathsep + paths
         routes = options.route or list(ROUTES)
         if "full" in routes:  # once, and not by every check
             done = subprocess.run([python, "-m", "headroom.torch", "--compile"], check=False,

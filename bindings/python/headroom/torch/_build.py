@@ -244,6 +244,7 @@ def _compile(torch: Any, place: Path) -> None:
     flags = [*_COMPILE_FLAGS, *(word for folder in includes for word in ("-isystem", folder))]
     sources = _sources()
     _make_folder(place)
+    _remove_abandoned(place)
     work = Path(tempfile.mkdtemp(prefix=".work-", dir=place))
     log = place / "build.log"
     try:
@@ -269,6 +270,14 @@ def _compile(torch: Any, place: Path) -> None:
 
 class _CompilerFailed(Exception):
     pass
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Folders of processes that were killed; nobody compiles for that long."""
+    for old in place.glob(".work-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > _MOST_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
 
 
 def _make_folder(place: Path) -> None:
