@@ -57,12 +57,10 @@ def include_paths():
 
 
 def library():
-    path = os.environ.get("HEADROOM_TORCH_LIBRARY",
-                          os.path.join(ROOT, "build", "libheadroom_torch.so"))
+    path = os.path.join(ROOT, "build", "libheadroom_torch.so")
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: there is no such file; build the target "
-                                "headroom_pytorch, or set HEADROOM_TORCH_LIBRARY")
-    return os.path.abspath(path)
+        raise FileNotFoundError(f"{path}: there is no such file; build the target headroom_pytorch")
+    return path
 
 
 def module_path():
@@ -74,8 +72,7 @@ def module_path():
         with open(name, encoding="utf-8") as file:
             parts.append(file.read())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    folder = os.environ.get("HEADROOM_TORCH_BUILD", os.path.join(ROOT, "build", "torch"))
-    return os.path.join(folder, f"{torch.__version__}-{key}",
+    return os.path.join(ROOT, "build", "torch", f"{torch.__version__}-{key}",
                         MODULE + sysconfig.get_config_var("EXT_SUFFIX"))
 
 

@@ -291,7 +291,6 @@ def gpu_trace(torch, module, keep):
     from torch.cuda import _gpu_trace
 
     taken, given = [], []
-    torch.utils._cuda_trace if hasattr(torch.utils, "_cuda_trace") else None
     torch._C._activate_gpu_trace()
     _gpu_trace.register_callback_for_memory_allocation(taken.append)
     _gpu_trace.register_callback_for_memory_deallocation(given.append)

@@ -316,25 +316,38 @@ cca::CheckpointDelta HeadroomAllocator::setCheckpointPoolState(
 
 // --- Other devices and processes -----------------------------------------------------------------
 
-cca::ShareableHandle HeadroomAllocator::shareIpcHandle(void*) {
-  TORCH_CHECK(false,
-              "headroom: tensors on a GPU cannot be passed to another process yet; send a copy on "
-              "the CPU, or run this program on PyTorch's own allocator");
+cca::ShareableHandle HeadroomAllocator::shareIpcHandle(void* block) {
+  for (int i = 0; i < bridge::opened_count(); ++i) {
+    bridge::DeviceMemory* const memory = bridge::opened_memory(i);
+    if (memory == nullptr || memory->segment_of(block, nullptr) == nullptr) continue;
+    const bridge::ShareableBlock shared = memory->share(block);
+    return {shared.offset_bytes, shared.handle};
+  }
+  TORCH_CHECK(false, "invalid device pointer: ", block);
 }
 
-std::shared_ptr<void> HeadroomAllocator::getIpcDevPtr(std::string) {
-  TORCH_CHECK(false,
-              "headroom: a tensor on a GPU of another process cannot be opened yet; send a copy on "
-              "the CPU");
+std::shared_ptr<void> HeadroomAllocator::getIpcDevPtr(std::string handle) {
+  const c10::DeviceIndex device = current_device();
+  std::shared_ptr<void> opened = memory_of(device).open_shared(handle);
+  void* const base = opened.get();
+  // Unmapped once no kernel of this device uses it.
+  return {base, [opened = std::move(opened), device](void*) mutable {
+            const c10::cuda::CUDAGuard guard(device);
+            (void)cudaDeviceSynchronize();
+            opened.reset();
+          }};
 }
 
 void HeadroomAllocator::enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex peer) {
-  TORCH_CHECK(false,
-              "headroom: device ",
-              int{peer},
-              " cannot be given access to the memory of device ",
-              int{device},
-              " yet");
+  memory_of(peer).allow_peer(device);
+  // Memory that other libraries take with cudaMalloc.
+  const c10::cuda::CUDAGuard guard(device);
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer, 0);
+  if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
+    (void)cudaGetLastError();
+  } else {
+    C10_CUDA_CHECK(enabled);
+  }
 }
 
 cudaError_t HeadroomAllocator::memcpyAsync(void* to,

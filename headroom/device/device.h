@@ -32,6 +32,7 @@
 #include "headroom/base/fork.h"
 #include "headroom/device/attachment.h"
 #include "headroom/device/call.h"
+#include "headroom/device/page_sharing.h"
 #include "headroom/device/types.h"
 
 namespace headroom::device {
@@ -76,6 +77,9 @@ class Device {
   // between them do not matter. Does not wait for queued work: that nobody uses the range any more
   // is the caller's to know. Returns how many mappings that were.
   DeviceResult<std::uint64_t> unmap_pages(DeviceAddress address, std::uint64_t size_bytes) noexcept;
+
+  // Null where the backend shares no pages.
+  [[nodiscard]] virtual PageSharing* sharing() noexcept { return nullptr; }
 
   // --- Streams and events ---------------------------------------------------------------------
 

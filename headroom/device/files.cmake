@@ -49,5 +49,6 @@ set(HEADROOM_DEVICE_HEADERS
   device.h
   fault_device.h
   meta/meta_device.h
+  page_sharing.h
   registry.h
   types.h)

@@ -147,6 +147,12 @@ std::optional<BlockPlace> Allocator::locate(DeviceAddress address) const {
   return place;
 }
 
+std::vector<PageAt> Allocator::pages_of(DeviceAddress address) const {
+  const std::lock_guard lock(core_.mutex_);
+  const AllocatorCore::ThreadsHeld held(core_);
+  return core_.pages_of_locked(address);
+}
+
 // --- Settings and captures -----------------------------------------------------------------------
 
 AllocatorChoice Allocator::settings() const {

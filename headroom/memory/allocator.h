@@ -83,6 +83,11 @@ class Allocator {
   // The block that the byte at `address` lies in, if it is held. Looks at every block.
   [[nodiscard]] std::optional<BlockPlace> locate(DeviceAddress address) const;
 
+  // The pages that the held block at `address` lies on, by address: they stay where they are until
+  // it is freed. Throws InvalidArgument where the allocator has no pages (PagedAllocator has), the
+  // block is not held, or its memory is somebody else's.
+  [[nodiscard]] std::vector<PageAt> pages_of(DeviceAddress address) const;
+
   // --- Settings -------------------------------------------------------------------------------
 
   // Which allocator this is and how it is set, as make_allocator() takes it; to_string() has it as

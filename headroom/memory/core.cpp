@@ -64,6 +64,10 @@ DeviceResult<void> AllocatorCore::check_stream(StreamId stream) {
   return {};
 }
 
+std::vector<PageAt> AllocatorCore::pages_of_locked(DeviceAddress) const {
+  throw InvalidArgument("pages_of: this allocator has no pages; the paged one has (backend:paged)");
+}
+
 void AllocatorCore::do_set_pool_source(PoolId, std::shared_ptr<const SegmentSource>) {
   throw InvalidArgument(
       "set_pool_source: this allocator cannot; the paged one can (backend:paged)");

@@ -154,6 +154,7 @@ class AllocatorCore : public Allocator {
   virtual void captures_changed() noexcept {}  // has_capture() may answer otherwise
   [[nodiscard]] virtual std::optional<BlockInfo> find_block_locked(DeviceAddress address) const = 0;
   [[nodiscard]] virtual std::optional<BlockPlace> locate_locked(DeviceAddress address) const = 0;
+  [[nodiscard]] virtual std::vector<PageAt> pages_of_locked(DeviceAddress address) const;
   // A private pool, null where there is none; a new one, with one user.
   [[nodiscard]] virtual internal::PoolUse* find_pool(PoolId id) const noexcept = 0;
   virtual void make_pool(PoolId id) = 0;

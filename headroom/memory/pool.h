@@ -1,4 +1,5 @@
-// Values of private pools: what restoring one has changed, and where one may get its memory from.
+// Values of private pools: what restoring one has changed, and where one may get its memory from;
+// and of the pages behind a block.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,13 @@ namespace headroom::memory {
 struct PoolChange {
   std::vector<DeviceAddress> freed{};
   std::vector<DeviceAddress> allocated{};
+};
+
+// A page that a block lies on, where it is mapped.
+struct PageAt {
+  device::PageHandle handle = device::PageHandle::kNone;
+  DeviceAddress address = 0;  // of the page, which may begin before the block
+  std::uint64_t size_bytes = 0;
 };
 
 // Memory for a pool in whole segments, from somebody else than the device. Called without a lock;

@@ -324,6 +324,19 @@ TEST(BridgePools, SegmentsComeFromWhoeverThePoolNames) {
   EXPECT_TRUE(given.empty());
 }
 
+TEST(BridgeShares, ADeviceThatSharesNothingSaysSo) {
+  DeviceMemory& m = memory();
+  void* const block = take(m, 1_MiB);
+  try {
+    (void)m.share(block);
+    FAIL() << "the cpu device shares no memory";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cpu:0 shares no memory with other processes"));
+  }
+  EXPECT_THROW((void)m.open_shared("c1234"), std::runtime_error);
+  EXPECT_TRUE(bridge::free_block(block));
+}
+
 // --- The rest ------------------------------------------------------------------------------------
 
 TEST(BridgeScopes, NestAndTellTheirPeaks) {

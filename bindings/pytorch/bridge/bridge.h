@@ -113,6 +113,13 @@ class HEADROOM_BRIDGE DeviceMemory {
   [[nodiscard]] PoolState pool_state(PoolKey pool) const;
   PoolChange restore_pool(const PoolState& state);
 
+  // A block for another process, and one of another process, mapped for as long as it is held. Both
+  // throw where they cannot: a block on more than 4,096 pages, memory of a pool's own allocator.
+  [[nodiscard]] ShareableBlock share(void* block) const;
+  [[nodiscard]] std::shared_ptr<void> open_shared(const std::string& handle) const;
+  // Lets another GPU, by its index, use this one's memory.
+  void allow_peer(int index) const;
+
   // For programs that look: the account as text and as JSON, statistics by PyTorch's keys.
   [[nodiscard]] std::string report() const;
   [[nodiscard]] std::string account_json() const;

@@ -34,8 +34,10 @@ struct CudaDevice::State {
                 .granularity_bytes = card.properties.granularity_bytes,
                 .max_reservation_bytes = card.properties.max_reservation_bytes,
                 .max_mappings = kMaxMappings},
-               card.can_be_read_by_network),
-        streams(context, owns_default) {}
+               {.by_network = card.can_be_read_by_network,
+                .by_processes = card.can_be_read_by_processes}),
+        streams(context, owns_default),
+        sharing(memory) {}
 
   void take_apart() noexcept;
 
@@ -44,6 +46,7 @@ struct CudaDevice::State {
   CudaContext context;
   internal::CudaMemory memory;
   internal::CudaStreams streams;
+  internal::CudaSharing sharing;
   std::optional<std::uint64_t> share_bytes{};  // of the card, where it is not all ours to take
   State* next_abandoned = nullptr;
 };
@@ -154,6 +157,8 @@ DeviceResult<PageHandle> CudaDevice::do_create_pages(std::uint64_t size_bytes,
   }
   return state_->memory.create_pages(size_bytes, options);
 }
+
+PageSharing* CudaDevice::sharing() noexcept { return &state_->sharing; }
 
 DeviceResult<void> CudaDevice::do_release_pages(PageHandle handle) {
   return state_->memory.release_pages(handle);

@@ -66,6 +66,7 @@ class CudaDevice final : public Device {
   // A sentence about the first broken invariant, or nothing.
   [[nodiscard]] std::optional<std::string> check_invariants() const;
 
+  [[nodiscard]] PageSharing* sharing() noexcept override;
   [[nodiscard]] bool owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept override;
 
  protected:

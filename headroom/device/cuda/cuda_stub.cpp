@@ -35,6 +35,8 @@ bool CudaDevice::owns_range(DeviceAddress /*address*/, std::uint64_t /*size*/) n
   return false;
 }
 
+PageSharing* CudaDevice::sharing() noexcept { return nullptr; }
+
 DeviceResult<DeviceAddress> CudaDevice::do_allocate_segment(std::uint64_t) { return none(); }
 DeviceResult<void> CudaDevice::do_free_segment(DeviceAddress) { return none(); }
 DeviceResult<DeviceAddress> CudaDevice::do_reserve_addresses(std::uint64_t) { return none(); }

@@ -1,5 +1,6 @@
 #include "headroom/device/cuda/internal/memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "headroom/device/cuda/internal/host_tasks.h"
@@ -22,8 +23,8 @@ Unexpected<DeviceStatus> asked_for(DeviceStatus status,
 
 }  // namespace
 
-CudaMemory::CudaMemory(CudaContext& context, LedgerLimits limits, bool can_be_read_by_network)
-    : context_(context), can_be_read_by_network_(can_be_read_by_network), ledger_(limits) {}
+CudaMemory::CudaMemory(CudaContext& context, LedgerLimits limits, PageReaders readers)
+    : context_(context), readers_(readers), ledger_(limits) {}
 
 bool CudaMemory::owns_range(DeviceAddress address, std::uint64_t size_bytes) const noexcept {
   const std::scoped_lock lock(mutex_);
@@ -166,9 +167,11 @@ DeviceResult<PageHandle> CudaMemory::create_pages(std::uint64_t size_bytes, Page
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   wanted.location.id = context_.device();
-  if (options.exportable) {
+  if (options.exportable && readers_.by_processes) {
     wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    wanted.allocFlags.gpuDirectRDMACapable = can_be_read_by_network_ ? 1 : 0;
+  }
+  if (options.exportable) {
+    wanted.allocFlags.gpuDirectRDMACapable = readers_.by_network ? 1 : 0;
   }
   const CudaDriver& driver = context_.driver();
   CUmemGenericAllocationHandle native = 0;
@@ -218,22 +221,132 @@ DeviceResult<void> CudaMemory::map_all(std::span<const Mapping> mappings) {
     if (!done) break;
     size_bytes += mapping.size_bytes;
   }
-  if (done) {
-    CUmemAccessDesc access{};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = context_.device();
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    done = context_.call(driver.cuMemSetAccess,
-                         CUdeviceptr{start},
-                         size_bytes,
-                         static_cast<const CUmemAccessDesc*>(&access),
-                         std::size_t{1});
-  }
+  if (done) done = give_access(start, size_bytes);
   if (!done && size_bytes > 0) {
     (void)context_.call(driver.cuMemUnmap, CUdeviceptr{start}, size_bytes);
   }
   return done;
 }
+
+// To this GPU, and to the peers.
+DeviceResult<void> CudaMemory::give_access(DeviceAddress address, std::uint64_t size_bytes) {
+  const auto access_for = [](int index) {
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = index;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return access;
+  };
+  const auto set = [&](const CUmemAccessDesc* access, std::size_t count) {
+    return context_.call(context_.driver().cuMemSetAccess,
+                         CUdeviceptr{address},
+                         size_bytes,
+                         access,
+                         std::size_t{count});
+  };
+  const CUmemAccessDesc own = access_for(context_.device());
+  if (peers_.empty()) [[likely]] {
+    return set(&own, 1);
+  }
+  std::vector<CUmemAccessDesc> all{own};
+  for (const int peer : peers_) all.push_back(access_for(peer));
+  return set(all.data(), all.size());
+}
+
+DeviceResult<int> CudaMemory::export_pages(PageHandle handle) {
+  if (!readers_.by_processes) {
+    return fail(StatusCode::kNotSupported, "this system shares no memory of the card");
+  }
+  const std::scoped_lock lock(mutex_);
+  const auto pages = ledger_.pages(handle);
+  if (!pages) return Unexpected(pages.error());
+  const CudaScope scope(context_, CaptureMode::kRelaxed);
+  if (!scope) return scope.error();
+  int descriptor = -1;
+  const auto exported = context_.call(context_.driver().cuMemExportToShareableHandle,
+                                      static_cast<void*>(&descriptor),
+                                      CUmemGenericAllocationHandle{pages->backing},
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      0ULL);
+  if (!exported) return Unexpected(exported.error());
+  return descriptor;
+}
+
+DeviceResult<PageHandle> CudaMemory::import_pages(int descriptor, std::uint64_t size_bytes) {
+  const CudaScope scope(context_, CaptureMode::kRelaxed);
+  if (!scope) return scope.error();
+  const CudaDriver& driver = context_.driver();
+  CUmemGenericAllocationHandle native = 0;
+  // The driver takes the descriptor where a pointer belongs.
+  void* const given = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+  if (auto made = context_.call(driver.cuMemImportFromShareableHandle,
+                                &native,
+                                given,
+                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+      !made) {
+    return Unexpected(made.error());
+  }
+  try {
+    const std::scoped_lock lock(mutex_);
+    auto handle = ledger_.add_pages(size_bytes, native);
+    if (!handle) (void)context_.call(driver.cuMemRelease, native);
+    return handle;
+  } catch (...) {
+    (void)context_.call(driver.cuMemRelease, native);
+    throw;
+  }
+}
+
+DeviceResult<void> CudaMemory::allow_peer(int index) {
+  const std::scoped_lock lock(mutex_);
+  if (std::ranges::find(peers_, index) != peers_.end()) return {};
+  const CudaScope scope(context_, CaptureMode::kRelaxed);
+  if (!scope) return scope.error();
+  peers_.push_back(index);
+  for (const auto& [address, mapping] : ledger_.mappings()) {
+    if (auto given = give_access(address, mapping.size_bytes); !given) {
+      peers_.pop_back();
+      return given;
+    }
+  }
+  return {};
+}
+
+// --- Sharing -------------------------------------------------------------------------------------
+
+template <class T, class Body>
+DeviceResult<T> CudaSharing::perform(const char* call, Body&& body) noexcept {
+  DeviceStatus status{};
+  try {
+    if (made_.is_forked()) {
+      status.code = StatusCode::kForked;
+    } else {
+      DeviceResult<T> result = body();
+      if (result) return result;
+      status = result.error();
+    }
+  } catch (...) {
+    status.code = StatusCode::kOutOfHostMemory;
+  }
+  status.call = call;
+  return Unexpected(status);
+}
+
+DeviceResult<int> CudaSharing::export_pages(PageHandle handle) noexcept {
+  return perform<int>("export_pages", [&] { return memory_.export_pages(handle); });
+}
+
+DeviceResult<PageHandle> CudaSharing::import_pages(int descriptor,
+                                                   std::uint64_t size_bytes) noexcept {
+  return perform<PageHandle>("import_pages",
+                             [&] { return memory_.import_pages(descriptor, size_bytes); });
+}
+
+DeviceResult<void> CudaSharing::allow_peer(int index) noexcept {
+  return perform<void>("allow_peer", [&] { return memory_.allow_peer(index); });
+}
+
+// --- Mapping -------------------------------------------------------------------------------------
 
 DeviceResult<void> CudaMemory::map_pages(DeviceAddress address,
                                          std::span<const PageHandle> handles) {

@@ -89,6 +89,8 @@ Result<CudaDescription, std::string> describe_cuda_device(const CudaDriver& driv
   const auto ask = [&](CUdevice_attribute what) { return attribute(driver, found.device, what); };
   found.can_be_read_by_network =
       ask(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
+  found.can_be_read_by_processes =
+      ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   const int multiprocessors = std::max(ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), 1);
   found.properties = {
       .id = {DeviceKind::kCuda, index},

@@ -68,6 +68,7 @@ class PagedAllocator final : public AllocatorCore {
   void captures_changed() noexcept override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
   [[nodiscard]] std::optional<BlockPlace> locate_locked(DeviceAddress address) const override;
+  [[nodiscard]] std::vector<PageAt> pages_of_locked(DeviceAddress address) const override;
   [[nodiscard]] internal::PoolUse* find_pool(PoolId id) const noexcept override;
   void make_pool(PoolId id) override;
   [[nodiscard]] CoreAccount core_account(StreamId stream) const override;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "headroom/base/check.h"
 #include "headroom/base/checked.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/paged/internal/paged_state.h"
@@ -62,6 +63,37 @@ void PagedAllocator::return_segments(std::unique_lock<Mutex>& lock) {
     }
   }
   lock.lock();
+}
+
+// --- Pages for others ----------------------------------------------------------------------------
+
+std::vector<PageAt> PagedAllocator::pages_of_locked(DeviceAddress address) const {
+  const PagedState& s = *state_;
+  const Block* block = s.slabs.owns(address)
+                           ? s.slab_pages.find(round_down(address, internal::kSlabPageBytes))
+                           : s.active.find(address);
+  if (block == nullptr || !block->is_allocated || !find_block_locked(address)) {
+    throw InvalidArgument("pages_of: the address is not a block that is held");
+  }
+  const PageArena& arena = *block->arena;
+  if (arena.source != nullptr) {
+    throw InvalidArgument("pages_of: the block's memory is from its pool's own allocator");
+  }
+  if (arena.is_private()) {
+    return {{.handle = arena.handle, .address = arena.base, .size_bytes = arena.size}};
+  }
+  std::vector<PageAt> pages;
+  const DeviceAddress end = block->address + block->size;
+  for (DeviceAddress at = block->address; at < end;) {
+    const internal::PageSlot& slot = arena.slots[(at - arena.base) / arena.slot_bytes];
+    HEADROOM_ASSERT(slot.page != nullptr, "a held block has pages everywhere");
+    const DeviceAddress begin = arena.address_of(slot.first);
+    pages.push_back({.handle = slot.page->handle,
+                     .address = begin,
+                     .size_bytes = slot.page->pages->page_bytes});
+    at = begin + pages.back().size_bytes;
+  }
+  return pages;
 }
 
 // --- Pools put back ------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ struct CudaFunction<CUresult (*)(Parameters...)> {
   X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer)                                \
   X(cuMemGetAllocationGranularity) X(cuMemAddressReserve) X(cuMemAddressFree)                    \
   X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)                     \
+  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle)                              \
   X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
   X(cuMemsetD8Async)                                                                             \
   X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamGetId)       \

@@ -17,12 +17,19 @@
 #include "headroom/device/cuda/internal/context.h"
 #include "headroom/device/device.h"
 #include "headroom/device/internal/ledger.h"
+#include "headroom/device/page_sharing.h"
 
 namespace headroom::device::internal {
 
+// Who else may be given access to pages.
+struct PageReaders {
+  bool by_network = false;
+  bool by_processes = false;
+};
+
 class CudaMemory {
  public:
-  CudaMemory(CudaContext& context, LedgerLimits limits, bool can_be_read_by_network);
+  CudaMemory(CudaContext& context, LedgerLimits limits, PageReaders readers);
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
@@ -39,6 +46,11 @@ class CudaMemory {
   DeviceResult<void> release_pages(PageHandle handle);
   DeviceResult<void> map_pages(DeviceAddress address, std::span<const PageHandle> handles);
   DeviceResult<std::uint64_t> unmap_pages(DeviceAddress address, std::uint64_t size_bytes);
+
+  // See PageSharing.
+  DeviceResult<int> export_pages(PageHandle handle);
+  DeviceResult<PageHandle> import_pages(int descriptor, std::uint64_t size_bytes);
+  DeviceResult<void> allow_peer(int index);
 
   DeviceResult<void*> allocate_pinned(std::uint64_t size_bytes);
   DeviceResult<void> free_pinned(void* pointer);
@@ -58,13 +70,32 @@ class CudaMemory {
 
   void free_late() noexcept;
   DeviceResult<void> map_all(std::span<const Mapping> mappings);
+  DeviceResult<void> give_access(DeviceAddress address, std::uint64_t size_bytes);
 
   CudaContext& context_;
-  const bool can_be_read_by_network_;
+  const PageReaders readers_;
   mutable std::mutex mutex_;  // guards all below
   Ledger ledger_;
+  std::vector<int> peers_;  // other GPUs that may use what is mapped here
   std::unordered_set<void*> pinned_;
   Late late_;
+};
+
+// The device's side of it for others.
+class CudaSharing final : public PageSharing {
+ public:
+  explicit CudaSharing(CudaMemory& memory) noexcept : memory_(memory) {}
+
+  DeviceResult<int> export_pages(PageHandle handle) noexcept override;
+  DeviceResult<PageHandle> import_pages(int descriptor, std::uint64_t size_bytes) noexcept override;
+  DeviceResult<void> allow_peer(int index) noexcept override;
+
+ private:
+  template <class T, class Body>
+  DeviceResult<T> perform(const char* call, Body&& body) noexcept;
+
+  CudaMemory& memory_;
+  ForkMark made_{};
 };
 
 }  // namespace headroom::device::internal

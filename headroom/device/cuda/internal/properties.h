@@ -12,7 +12,8 @@ struct CudaDescription {
   CUdevice device = 0;
   Properties properties{};
   std::string pci_bus_id;
-  bool can_be_read_by_network = false;  // its mapped pages, by GPUDirect RDMA
+  bool can_be_read_by_network = false;    // its mapped pages, by GPUDirect RDMA
+  bool can_be_read_by_processes = false;  // others, through file descriptors
 };
 
 // The error is one line.

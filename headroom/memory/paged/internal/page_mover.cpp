@@ -138,7 +138,7 @@ void PageMover::prepare(PagePlan& plan) {
 
 DeviceResult<Page*> PageMover::create_page(PageClass& pages) {
   table_.prepare_page(pages);
-  const auto handle = device_.create_pages(pages.page_bytes);
+  const auto handle = device_.create_pages(pages.page_bytes, {.exportable = true});
   if (!handle) {
     budget_.set_device_is_short(is_shortage(handle.error()));
     return Unexpected(handle.error());
