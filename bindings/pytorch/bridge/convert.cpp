@@ -37,7 +37,7 @@ StatArray each(const memory::StatArray& array) noexcept {
 }
 
 // The text of a JSON string.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -135,9 +135,9 @@ Failure to_bridge(const memory::AllocationFailure& failure) {
 std::string to_json(const memory::Account& account) {
   std::string out = "{\"schema\": 1";
   const auto number = [&out](std::string_view name, std::uint64_t value) {
-    out += ", " + quoted(name) + ": " + std::to_string(value);
+    out += ", " + json_string(name) + ": " + std::to_string(value);
   };
-  out += ", \"device\": " + quoted(to_string(account.device));
+  out += ", \"device\": " + json_string(to_string(account.device));
   number("total_bytes", account.total_bytes);
   number("reserved_bytes", account.reserved());
   number("live_bytes", account.live());
@@ -145,7 +145,7 @@ std::string to_json(const memory::Account& account) {
   const char* separator = "";
   for (std::size_t i = 0; i < account.live_bytes.size(); ++i) {
     if (account.live_bytes[i] == 0) continue;
-    out += separator + quoted(memory::to_string(static_cast<memory::Category>(i))) + ": " +
+    out += separator + json_string(memory::to_string(static_cast<memory::Category>(i))) + ": " +
            std::to_string(account.live_bytes[i]);
     separator = ", ";
   }
@@ -163,7 +163,7 @@ std::string to_json(const memory::Account& account) {
   out += ", \"sites\": [";
   separator = "";
   for (const memory::SiteBytes& site : account.sites) {
-    out += separator + std::string("{\"site\": ") + quoted(site.site) +
+    out += separator + std::string("{\"site\": ") + json_string(site.site) +
            ", \"bytes\": " + std::to_string(site.size_bytes) +
            ", \"blocks\": " + std::to_string(site.blocks) + "}";
     separator = ", ";
