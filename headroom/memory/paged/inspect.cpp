@@ -3,6 +3,7 @@
 
 #include "headroom/base/checked.h"
 #include "headroom/memory/internal/block_info.h"
+#include "headroom/memory/internal/slab_walk.h"
 #include "headroom/memory/paged/internal/paged_state.h"
 
 namespace headroom::memory {
