@@ -424,13 +424,14 @@ def record(folder):
 def sleep_and_wake(folder):
     ht, torch = enabled()
     with ht.scope("weights"):
-        weights = torch.ones(512 * MB, dtype=torch.uint8, device="cuda")
+        weights = torch.ones(8192 * MB, dtype=torch.uint8, device="cuda")
     kept = torch.full((MB,), 7, dtype=torch.uint8, device="cuda")
     address = weights.data_ptr()
     torch.cuda.synchronize()
     before = torch.cuda.mem_get_info()[0]
     ht.sleep("weights")
-    assert torch.cuda.mem_get_info()[0] - before >= 500 * MB, "no memory went back to the device"
+    # Other programs may take memory of the card meanwhile.
+    assert torch.cuda.mem_get_info()[0] - before >= 4096 * MB, "no memory went back to the device"
     assert bool((kept == 7).all())
     ht.wake("weights")
     assert weights.data_ptr() == address

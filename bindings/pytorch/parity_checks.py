@@ -206,7 +206,7 @@ def history_settings(torch, module, keep):
         ] + [bool(blocks[held.data_ptr()]["frames"])]
         del held
         record(enabled=None)
-    record(max_entries=10, stacks="python")
+    record(max_entries=10, stacks="python", clear_history=True)
     for _ in range(30):
         tensor(torch, 3)
     facts["entries"] = len(torch.cuda.memory._snapshot()["device_traces"][0])
@@ -265,8 +265,10 @@ def dump(torch, module, keep):
         data = pickle.load(file)
     from torch.cuda import _memory_viz
 
-    for text in (_memory_viz.segsum(data), _memory_viz.trace(data), _memory_viz.segments(data),
-                 _memory_viz.memory(data), _memory_viz.trace_plot(data),
+    draw = "\n".join  # its own drawing fetches a script from the network
+    for text in (_memory_viz.segsum(data), _memory_viz.trace(data), _memory_viz.trace_plot(data),
+                 _memory_viz.segments(data, format_flamegraph=draw),
+                 _memory_viz.memory(data, format_flamegraph=draw),
                  _memory_viz.segment_plot(data)):
         assert len(text) > 100
     return shape_of(data)
@@ -305,12 +307,12 @@ def gpu_trace(torch, module, keep):
 
 @check("empty_cache")
 def empty_cache(torch, module, keep):
-    block = tensor(torch, 1024)
+    block = tensor(torch, 8192)  # more than other programs on the card may take meanwhile
     torch.cuda.synchronize()
     held = torch.cuda.mem_get_info()[0]
     del block
     torch.cuda.empty_cache()
-    assert torch.cuda.mem_get_info()[0] >= held + 1000 * MB
+    assert torch.cuda.mem_get_info()[0] >= held + 4096 * MB
     return {"reserved": torch.cuda.memory_reserved()}
 
 

@@ -1,4 +1,5 @@
 // What Python asks of the plug-in through ctypes: settings, reports, statistics, scopes.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -22,6 +23,7 @@
 #include "headroom/memory/peak_scope.h"
 #include "headroom/memory/stats.h"
 
+#include "bindings/pytorch/bridge/convert.h"
 #include "bindings/pytorch/plugin.h"
 
 // As in plugin.cpp.
@@ -52,7 +54,7 @@ struct Wanted {
   struct Growth {
     std::int64_t device_allocations = -1;
     Clock::time_point since;
-    bool is_trimmed = false;
+    std::uint64_t left_bytes = 0;  // in the cache, that the last trim could not give back
   };
   std::array<Growth, kMostDevices> growth{};
 };
@@ -62,14 +64,21 @@ Wanted& wanted() {
   return instance;
 }
 
+std::uint64_t cached_bytes(const headroom::memory::Statistics& stats) noexcept {
+  return static_cast<std::uint64_t>(stats.reserved_bytes.all.current -
+                                    stats.active_bytes.all.current);
+}
+
 void trim_if_idle(Wanted::Growth& growth, const IdlePolicy& idle, Allocator& allocator) {
-  const std::int64_t allocations = allocator.statistics().num_device_alloc;
-  if (growth.device_allocations != allocations) {
-    growth = {.device_allocations = allocations, .since = Clock::now()};
-  } else if (!growth.is_trimmed && Clock::now() - growth.since >= idle.after) {
-    growth.is_trimmed = true;
-    allocator.trim(idle.keep_bytes);
+  const headroom::memory::Statistics stats = allocator.statistics();
+  if (growth.device_allocations != stats.num_device_alloc) {
+    growth = {.device_allocations = stats.num_device_alloc, .since = Clock::now()};
+    return;
   }
+  if (Clock::now() - growth.since < idle.after) return;
+  if (cached_bytes(stats) <= std::max(idle.keep_bytes, growth.left_bytes)) return;
+  allocator.trim(idle.keep_bytes);
+  growth.left_bytes = cached_bytes(allocator.statistics());
 }
 
 // What a function of ours throws becomes `failed`, and a sentence.
@@ -145,25 +154,6 @@ class JsonObject {
 
   std::string text_;
 };
-
-std::string account_json(const Account& account) {
-  JsonObject lines;
-  lines.number("live_bytes", account.live())
-      .number("rounding_bytes", account.rounding_bytes)
-      .number("pending_bytes", account.pending_bytes)
-      .number("cached_stream_bytes", account.cached_stream_bytes)
-      .number("cached_hard_bytes", account.cached_hard_bytes)
-      .number("cached_soft_bytes", account.cached_soft_bytes)
-      .number("outside_bytes", account.outside_bytes)
-      .number("other_processes_bytes", account.other_processes_bytes)
-      .number("free_bytes", account.free_bytes);
-  JsonObject json;
-  json.number("total_bytes", account.total_bytes).raw("lines", lines.str());
-  json.number("reserved_bytes", account.reserved());
-  json.raw("limit_bytes", account.limit_bytes ? std::to_string(*account.limit_bytes) : "null");
-  json.number("largest_cached_bytes", account.largest_cached_bytes);
-  return json.str();
-}
 
 // --- Scopes --------------------------------------------------------------------------------------
 
@@ -288,7 +278,8 @@ const char* headroom_torch_report(int device) noexcept {
 }
 
 const char* headroom_torch_account(int device) noexcept {
-  return guarded<const char*>(nullptr, [&] { return keep(account_json(account_of(device))); });
+  return guarded<const char*>(nullptr,
+                              [&] { return keep(headroom::bridge::to_json(account_of(device))); });
 }
 
 const char* headroom_torch_stats(int device) noexcept {

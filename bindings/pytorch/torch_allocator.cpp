@@ -1,6 +1,7 @@
 #include "bindings/pytorch/torch_allocator.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <mutex>
 #include <unordered_map>
@@ -377,6 +378,16 @@ bool run_free_callbacks() {
   return has_freed;
 }
 
+void tell_ignored(const std::vector<std::string>& variables) {
+  if (variables.empty()) return;
+  std::string names;
+  for (const std::string& name : variables) names += (names.empty() ? "" : ", ") + name;
+  std::fprintf(stderr,
+               "headroom: ignored: %s (for PyTorch's own allocator; HEADROOM_ALLOC_CONF sets "
+               "headroom's)\n",
+               names.c_str());
+}
+
 }  // namespace
 
 void install(const bridge::Settings& settings) {
@@ -385,7 +396,8 @@ void install(const bridge::Settings& settings) {
       !cca::get()->initialized(),
       "CUDA has started already, and PyTorch's allocator has memory: enable headroom before "
       "the first tensor on a GPU, or start the program with 'python -m headroom.torch'");
-  (void)bridge::configure(settings);
+  tell_ignored(bridge::configure(settings));
+  start_clock();
   // Never destroyed: tensors in static variables are freed while the program ends.
   static const auto& allocator =
       *new std::shared_ptr<HeadroomAllocator>(std::make_shared<HeadroomAllocator>());

@@ -107,4 +107,7 @@ class HeadroomAllocator final : public cca::CUDAAllocator {
 void install(const headroom::bridge::Settings& settings);
 [[nodiscard]] bool is_installed() noexcept;
 
+// The times of annotations are counted from here.
+void start_clock();
+
 }  // namespace headroom_torch

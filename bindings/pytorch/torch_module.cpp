@@ -38,11 +38,14 @@ bridge::DeviceMemory& memory_of(int device) {
   return bridge::device_memory(device);
 }
 
-void push_scope(const std::string& name) {
-  c10::DeviceIndex device = 0;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-  (void)memory_of(device);
-  bridge::push_scope(name, device);
+void push_scope(const std::string& name, std::optional<int> device) {
+  if (!device) {
+    c10::DeviceIndex current = 0;
+    C10_CUDA_CHECK(c10::cuda::GetDevice(&current));
+    device = current;
+  }
+  (void)memory_of(*device);
+  bridge::push_scope(name, *device);
 }
 
 py::dict pop_scope() {
@@ -73,7 +76,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       release());
   module.def(
       "stats", [](int device) { return memory_of(device).flat_stats(); }, arg("device"));
-  module.def("scope_push", &push_scope, arg("name"));
+  module.def("scope_push", &push_scope, arg("name"), arg("device") = py::none());
   module.def("scope_pop", &pop_scope);
   module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));
 }

@@ -112,6 +112,13 @@ cca::AllocatorConfigInfo configuration() {
   return info;
 }
 
+// The rate of the approximate clock is measured from the first call, when the allocator is
+// installed, to each snapshot.
+c10::ApproximateClockToUnixTimeConverter& clock_since_start() {
+  static auto& clock = *new c10::ApproximateClockToUnixTimeConverter;
+  return clock;
+}
+
 using Entry = c10::CachingDeviceAllocator::AnnotationEntry;
 
 // What record_function said while a history was kept, as many of them as entries are.
@@ -149,6 +156,8 @@ class Annotations {
 };
 
 }  // namespace
+
+void start_clock() { (void)clock_since_start(); }
 
 // --- Statistics ----------------------------------------------------------------------------------
 
@@ -206,7 +215,7 @@ cca::SnapshotInfo HeadroomAllocator::snapshot(c10::MempoolId_t pool, bool includ
   }
   if (include_traces) {
     info.external_annotations = Annotations::instance().all();
-    const auto to_unix = c10::ApproximateClockToUnixTimeConverter().makeConverter();
+    const auto to_unix = clock_since_start().makeConverter();
     for (Entry& entry : info.external_annotations) {
       entry.time_.t_ = to_unix(entry.time_.approx_t_) / 1000;  // microseconds
     }

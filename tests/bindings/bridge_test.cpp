@@ -355,10 +355,56 @@ TEST(BridgeScopes, NestAndTellTheirPeaks) {
   EXPECT_THROW(bridge::pop_scope(), std::runtime_error);
 }
 
+std::uint64_t number_after(const std::string& json, const std::string& name) {
+  const std::size_t at = json.find(name);
+  return at == std::string::npos ? 0 : std::stoull(json.substr(at + name.size()));
+}
+
+std::uint64_t sum_of_lines(const std::string& json) {
+  std::size_t at = json.find("\"lines\": {");
+  const std::size_t end = json.find('}', at);
+  std::uint64_t sum = 0;
+  while ((at = json.find("_bytes\": ", at + 1)) < end) {
+    sum += std::stoull(json.substr(at + std::string("_bytes\": ").size()));
+  }
+  return sum;
+}
+
 TEST(BridgeReports, TheAccountIsTextAndJson) {
   EXPECT_THAT(memory().report(), HasSubstr("free"));
   EXPECT_THAT(memory().account_json(), StartsWith(R"({"schema": 1, "device": "cpu:0")"));
   EXPECT_FALSE(bridge::version().empty());
+}
+
+TEST(BridgeReports, TheLinesOfTheAccountAddUp) {
+  DeviceMemory& m = memory(2);
+  void* const block = take(m, 3_MiB);
+  const std::string json = m.account_json();
+  EXPECT_THAT(json, HasSubstr("\"lines\": {\"live_bytes\": 3145728"));
+  EXPECT_THAT(json, HasSubstr("\"limit_bytes\": null"));
+  EXPECT_EQ(sum_of_lines(json), number_after(json, "\"total_bytes\": ")) << json;
+  m.set_limit(1_GiB);
+  EXPECT_THAT(m.account_json(), HasSubstr("\"limit_bytes\": 1073741824"));
+  m.set_limit({});
+  EXPECT_TRUE(bridge::free_block(block));
+}
+
+TEST(BridgeIdle, WhatIsFreedLaterGoesBackToo) {
+  DeviceMemory& m = memory(3);
+  void* const block = take(m, 40_MiB);
+  void* const later = take(m, 48_MiB);
+  EXPECT_TRUE(bridge::free_block(block));
+  bridge::set_idle_trim(20, 0);
+  const auto wait_for = [&](std::uint64_t less_than) {
+    for (int i = 0; i < 2000 && m.reserved_bytes() >= less_than; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_LT(m.reserved_bytes(), less_than);
+  };
+  wait_for(88_MiB);
+  EXPECT_TRUE(bridge::free_block(later));  // no growth tells of it
+  wait_for(48_MiB);
+  bridge::set_idle_trim(-1, 0);
 }
 
 TEST(BridgeIdle, CachedMemoryGoesBackWhenNothingGrows) {

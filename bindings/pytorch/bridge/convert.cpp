@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <initializer_list>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -132,43 +134,56 @@ Failure to_bridge(const memory::AllocationFailure& failure) {
                   memory::pytorch_size(report.account.asked_bytes) + ".\n" + report.text};
 }
 
-std::string to_json(const memory::Account& account) {
-  std::string out = "{\"schema\": 1";
-  const auto number = [&out](std::string_view name, std::uint64_t value) {
-    out += ", " + json_string(name) + ": " + std::to_string(value);
-  };
-  out += ", \"device\": " + json_string(to_string(account.device));
-  number("total_bytes", account.total_bytes);
-  number("reserved_bytes", account.reserved());
-  number("live_bytes", account.live());
-  out += ", \"live_by_category\": {";
-  const char* separator = "";
+namespace {
+
+// "name": number, each after a comma but the first.
+std::string number_fields(
+    std::initializer_list<std::pair<std::string_view, std::uint64_t>> fields) {
+  std::string out;
+  for (const auto& [name, value] : fields) {
+    out += (out.empty() ? "" : ", ") + json_string(name) + ": " + std::to_string(value);
+  }
+  return out;
+}
+
+std::string categories_json(const memory::Account& account) {
+  std::string out;
   for (std::size_t i = 0; i < account.live_bytes.size(); ++i) {
     if (account.live_bytes[i] == 0) continue;
-    out += separator + json_string(memory::to_string(static_cast<memory::Category>(i))) + ": " +
-           std::to_string(account.live_bytes[i]);
-    separator = ", ";
+    const auto name = memory::to_string(static_cast<memory::Category>(i));
+    out += (out.empty() ? "" : ", ") + number_fields({{name, account.live_bytes[i]}});
   }
-  out += "}";
-  number("rounding_bytes", account.rounding_bytes);
-  number("pending_bytes", account.pending_bytes);
-  number("cached_stream_bytes", account.cached_stream_bytes);
-  number("cached_hard_bytes", account.cached_hard_bytes);
-  number("cached_soft_bytes", account.cached_soft_bytes);
-  number("outside_bytes", account.outside_bytes);
-  number("other_processes_bytes", account.other_processes_bytes);
-  number("free_bytes", account.free_bytes);
-  number("largest_cached_bytes", account.largest_cached_bytes);
-  if (account.limit_bytes) number("limit_bytes", *account.limit_bytes);
-  out += ", \"sites\": [";
-  separator = "";
+  return "{" + out + "}";
+}
+
+std::string sites_json(const memory::Account& account) {
+  std::string out;
   for (const memory::SiteBytes& site : account.sites) {
-    out += separator + std::string("{\"site\": ") + json_string(site.site) +
-           ", \"bytes\": " + std::to_string(site.size_bytes) +
-           ", \"blocks\": " + std::to_string(site.blocks) + "}";
-    separator = ", ";
+    out += (out.empty() ? "{" : ", {") + std::string("\"site\": ") + json_string(site.site) + ", " +
+           number_fields({{"bytes", site.size_bytes}, {"blocks", site.blocks}}) + "}";
   }
-  return out + "]}";
+  return "[" + out + "]";
+}
+
+}  // namespace
+
+std::string to_json(const memory::Account& account) {
+  const std::string lines = number_fields({{"live_bytes", account.live()},
+                                           {"rounding_bytes", account.rounding_bytes},
+                                           {"pending_bytes", account.pending_bytes},
+                                           {"cached_stream_bytes", account.cached_stream_bytes},
+                                           {"cached_hard_bytes", account.cached_hard_bytes},
+                                           {"cached_soft_bytes", account.cached_soft_bytes},
+                                           {"outside_bytes", account.outside_bytes},
+                                           {"other_processes_bytes", account.other_processes_bytes},
+                                           {"free_bytes", account.free_bytes}});
+  return "{\"schema\": 1, \"device\": " + json_string(to_string(account.device)) + ", " +
+         number_fields({{"total_bytes", account.total_bytes}}) + ", \"lines\": {" + lines + "}, " +
+         number_fields({{"reserved_bytes", account.reserved()}}) + ", \"limit_bytes\": " +
+         (account.limit_bytes ? std::to_string(*account.limit_bytes) : "null") + ", " +
+         number_fields({{"largest_cached_bytes", account.largest_cached_bytes}}) +
+         ", \"live_by_category\": " + categories_json(account) +
+         ", \"sites\": " + sites_json(account) + "}";
 }
 
 }  // namespace headroom::bridge

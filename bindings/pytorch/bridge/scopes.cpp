@@ -57,7 +57,7 @@ class IdleTrimmer {
   struct Seen {
     std::int64_t growths = -1;
     Clock::time_point since{};
-    bool is_trimmed = false;
+    std::uint64_t left_bytes = 0;  // in the cache, that the last trim could not give back
   };
 
   void run() {
@@ -75,14 +75,21 @@ class IdleTrimmer {
   }
 
   void look_at(DeviceMemory& memory, Seen& seen, milliseconds after) const {
-    const std::int64_t growths = memory.stats().num_device_alloc;
-    if (growths != seen.growths) {
-      seen = {.growths = growths, .since = Clock::now()};
+    const DeviceStats stats = memory.stats();
+    if (stats.num_device_alloc != seen.growths) {
+      seen = {.growths = stats.num_device_alloc, .since = Clock::now()};
       return;
     }
-    if (seen.is_trimmed || Clock::now() - seen.since < after) return;
-    (void)memory.trim(keep_bytes_.load(std::memory_order_relaxed));
-    seen.is_trimmed = true;
+    const std::uint64_t keep = keep_bytes_.load(std::memory_order_relaxed);
+    if (Clock::now() - seen.since < after) return;
+    if (cached_bytes(stats) <= std::max(keep, seen.left_bytes)) return;
+    (void)memory.trim(keep);
+    seen.left_bytes = cached_bytes(memory.stats());
+  }
+
+  static std::uint64_t cached_bytes(const DeviceStats& stats) noexcept {
+    return static_cast<std::uint64_t>(stats.reserved_bytes.all.current -
+                                      stats.active_bytes.all.current);
   }
 
   std::mutex mutex_;

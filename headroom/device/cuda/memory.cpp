@@ -24,7 +24,10 @@ Unexpected<DeviceStatus> asked_for(DeviceStatus status,
 }  // namespace
 
 CudaMemory::CudaMemory(CudaContext& context, LedgerLimits limits, PageReaders readers)
-    : context_(context), readers_(readers), ledger_(limits) {}
+    : context_(context),
+      by_network_(readers.by_network),
+      by_processes_(readers.by_processes),
+      ledger_(limits) {}
 
 bool CudaMemory::owns_range(DeviceAddress address, std::uint64_t size_bytes) const noexcept {
   const std::scoped_lock lock(mutex_);
@@ -167,17 +170,23 @@ DeviceResult<PageHandle> CudaMemory::create_pages(std::uint64_t size_bytes, Page
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   wanted.location.id = context_.device();
-  if (options.exportable && readers_.by_processes) {
+  if (options.exportable && by_processes_) {
     wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   }
   if (options.exportable) {
-    wanted.allocFlags.gpuDirectRDMACapable = readers_.by_network ? 1 : 0;
+    wanted.allocFlags.gpuDirectRDMACapable = by_network_ ? 1 : 0;
   }
   const CudaDriver& driver = context_.driver();
   CUmemGenericAllocationHandle native = 0;
-  if (auto made = context_.call(driver.cuMemCreate, &native, size_bytes, &wanted, 0ULL); !made) {
-    return asked_for(made.error(), size_bytes);
+  auto made = context_.call(driver.cuMemCreate, &native, size_bytes, &wanted, 0ULL);
+  if (!made && wanted.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+      made.error().code != StatusCode::kOutOfMemory) {
+    // Some systems, containers among them, say that they share memory and then refuse to.
+    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    made = context_.call(driver.cuMemCreate, &native, size_bytes, &wanted, 0ULL);
+    if (made) by_processes_ = false;
   }
+  if (!made) return asked_for(made.error(), size_bytes);
   try {
     const std::scoped_lock lock(mutex_);
     auto handle = ledger_.add_pages(size_bytes, native);
@@ -254,7 +263,7 @@ DeviceResult<void> CudaMemory::give_access(DeviceAddress address, std::uint64_t 
 }
 
 DeviceResult<int> CudaMemory::export_pages(PageHandle handle) {
-  if (!readers_.by_processes) {
+  if (!by_processes_) {
     return fail(StatusCode::kNotSupported, "this system shares no memory of the card");
   }
   const std::scoped_lock lock(mutex_);

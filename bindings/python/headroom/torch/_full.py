@@ -83,7 +83,7 @@ class FullRoute:
         return fraction
 
     def scope_push(self, name: str, device: int) -> None:
-        self._module.scope_push(name)
+        self._module.scope_push(name, device)
 
     def scope_pop(self) -> dict[str, Any]:
         return dict(self._module.scope_pop())

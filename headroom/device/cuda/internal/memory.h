@@ -6,6 +6,7 @@
 // work.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -73,8 +74,9 @@ class CudaMemory {
   DeviceResult<void> give_access(DeviceAddress address, std::uint64_t size_bytes);
 
   CudaContext& context_;
-  const PageReaders readers_;
-  mutable std::mutex mutex_;  // guards all below
+  const bool by_network_;
+  std::atomic<bool> by_processes_;  // until the driver refuses pages that can be shared
+  mutable std::mutex mutex_;        // guards all below
   Ledger ledger_;
   std::vector<int> peers_;  // other GPUs that may use what is mapped here
   std::unordered_set<void*> pinned_;
