@@ -51,7 +51,7 @@ def floor_of(trace, segments):
     return floor
 
 
-def child(route, steps):
+def child(route, steps, dump):
     import torch
 
     if route == "headroom":
@@ -79,6 +79,8 @@ def child(route, steps):
         losses.append(float(loss))
     snapshot = torch.cuda.memory._snapshot()
     stats = torch.cuda.memory_stats()
+    if dump:
+        torch.cuda.memory._dump_snapshot(f"{dump}.{route}.pickle")
     floor = floor_of(snapshot["device_traces"][0], snapshot["segments"])
     reserved = stats["reserved_bytes.all.peak"]
     print(json.dumps({"route": route, "floor": floor, "reserved_peak": reserved,
@@ -91,16 +93,18 @@ def child(route, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--dump", metavar="FILE", help="snapshots: FILE.native.pickle and the other")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.child, options.steps)
+        child(options.child, options.steps, options.dump)
         return 0
     import native
 
     native.load()
-    running = [subprocess.Popen([sys.executable, __file__, "--child", route, "--steps",
-                                 str(options.steps)]) for route in ("native", "headroom")]
+    given = ["--steps", str(options.steps), *(["--dump", options.dump] if options.dump else [])]
+    running = [subprocess.Popen([sys.executable, __file__, "--child", route, *given])
+               for route in ("native", "headroom")]
     return max(process.wait() for process in running)
 
 

@@ -37,7 +37,7 @@ def run_check(name, route, keep, limit_s):
     if done.returncode == 0 and answers:
         return json.loads(answers[-1][len(MARK):]), None, seconds
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    error = " | ".join(lines[-12:])[-1500:] if lines else "no message"
+    error = "\n    ".join(lines[-60:])[-6000:] if lines else "no message"
     return None, f"exit {done.returncode}: {error}", seconds
 
 

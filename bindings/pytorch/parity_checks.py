@@ -48,7 +48,8 @@ def stats_changes(torch, module, keep):
     tensor(torch, 0.001)
     stats = torch.cuda.memory_stats
     before = stats()
-    held = [tensor(torch, 3), tensor(torch, 0.2), tensor(torch, 30)]
+    # Small is up to 64 KiB here and to 1 MiB there: between the two the pools differ.
+    held = [tensor(torch, 3), tensor(torch, 0.03), tensor(torch, 30)]
     after = stats()
     del held
     freed = stats()
@@ -210,7 +211,7 @@ def history_settings(torch, module, keep):
     for _ in range(30):
         tensor(torch, 3)
     facts["entries"] = len(torch.cuda.memory._snapshot()["device_traces"][0])
-    record(enabled="state", stacks="python")
+    record(enabled="state", stacks="python", clear_history=True)
     held = tensor(torch, 3)
     facts["state"] = len(torch.cuda.memory._snapshot()["device_traces"][0])
     facts["is_enabled"] = torch._C._cuda_isHistoryEnabled()
@@ -1001,7 +1002,7 @@ def own_functions(torch, module, keep):
     peaks = module.scope_pop()
     assert peaks["path"] == "attention" and peaks["peak_allocated"] >= 20 * MB
     account = json.loads(module.account(0))
-    assert account["live_bytes"] >= held.numel()
+    assert account["lines"]["live_bytes"] >= held.numel()
     assert "live" in module.report(0) and module.is_enabled()
     assert module.stats(0)["allocated_bytes.all.current"] == torch.cuda.memory_allocated()
     try:

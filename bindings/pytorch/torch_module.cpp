@@ -76,6 +76,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       release());
   module.def(
       "stats", [](int device) { return memory_of(device).flat_stats(); }, arg("device"));
+  module.def(
+      "bound", [](int device) { return memory_of(device).bound(); }, arg("device"));
   module.def("scope_push", &push_scope, arg("name"), arg("device") = py::none());
   module.def("scope_pop", &pop_scope);
   module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));

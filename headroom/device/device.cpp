@@ -193,8 +193,8 @@ DeviceResult<StreamId> Device::create_stream(StreamOptions options) noexcept {
   return perform<StreamId>(Call::kCreateStream, 1, [&] { return do_create_stream(options); });
 }
 
-DeviceResult<StreamId> Device::adopt_stream(NativeStream native) noexcept {
-  return perform<StreamId>(Call::kAdoptStream, 1, [&] { return do_adopt_stream(native); });
+DeviceResult<StreamId> Device::adopt_stream(NativeStream native, StreamLife life) noexcept {
+  return perform<StreamId>(Call::kAdoptStream, 1, [&] { return do_adopt_stream(native, life); });
 }
 
 DeviceResult<NativeStream> Device::native_stream(StreamId stream) noexcept {

@@ -85,7 +85,8 @@ class Device {
 
   DeviceResult<StreamId> create_stream(StreamOptions options = {}) noexcept;
   // Takes a stream made by somebody else; the same native stream gives the same id.
-  DeviceResult<StreamId> adopt_stream(NativeStream native) noexcept;
+  DeviceResult<StreamId> adopt_stream(NativeStream native,
+                                      StreamLife life = StreamLife::kUntilReleased) noexcept;
   // What the backend itself calls the stream, for libraries that take one; adopting it gives the
   // same id. Good until the stream is released.
   DeviceResult<NativeStream> native_stream(StreamId stream) noexcept;
@@ -190,7 +191,7 @@ class Device {
   virtual DeviceResult<std::uint64_t> do_unmap_pages(DeviceAddress address,
                                                      std::uint64_t size_bytes) = 0;
   virtual DeviceResult<StreamId> do_create_stream(StreamOptions options) = 0;
-  virtual DeviceResult<StreamId> do_adopt_stream(NativeStream native) = 0;
+  virtual DeviceResult<StreamId> do_adopt_stream(NativeStream native, StreamLife life) = 0;
   virtual DeviceResult<NativeStream> do_native_stream(StreamId stream) = 0;
   virtual DeviceResult<void> do_release_stream(StreamId stream) = 0;
   virtual DeviceResult<void> do_synchronize_stream(StreamId stream) = 0;

@@ -152,8 +152,8 @@ DeviceResult<StreamId> FaultDevice::do_create_stream(StreamOptions options) {
   return pass<StreamId>(Call::kCreateStream, [&] { return inner_.create_stream(options); });
 }
 
-DeviceResult<StreamId> FaultDevice::do_adopt_stream(NativeStream native) {
-  return pass<StreamId>(Call::kAdoptStream, [&] { return inner_.adopt_stream(native); });
+DeviceResult<StreamId> FaultDevice::do_adopt_stream(NativeStream native, StreamLife life) {
+  return pass<StreamId>(Call::kAdoptStream, [&] { return inner_.adopt_stream(native, life); });
 }
 
 DeviceResult<NativeStream> FaultDevice::do_native_stream(StreamId stream) {

@@ -150,6 +150,12 @@ struct StreamOptions {
   int priority = 0;  // lower runs first, as in CUDA; a hint
 };
 
+// How long a stream that somebody else made may be used.
+enum class StreamLife : std::uint8_t {
+  kUntilReleased,  // its owner calls release_stream before he destroys it
+  kUnknown,        // its owner may destroy it at any time: nothing is asked of it between uses
+};
+
 struct EventOptions {
   bool is_timed = false;  // elapsed_ms may ask for it; costs the stream a little
 };

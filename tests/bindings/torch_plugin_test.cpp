@@ -271,9 +271,7 @@ std::string failure_of(std::size_t bytes) {
 
 class TorchPluginHooks : public ::testing::Test {
  protected:
-  void SetUp() override {
-    headroom_torch_set_record_stream_is_registered(1);
-  }
+  void SetUp() override { headroom_torch_set_record_stream_is_registered(1); }
   void TearDown() override {
     EXPECT_EQ(headroom_torch_set_limit(UINT64_MAX), 0);
     headroom_torch_memory_fraction(1, kHooks);

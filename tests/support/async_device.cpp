@@ -137,9 +137,10 @@ AsyncDevice::Result<StreamId> AsyncDevice::do_create_stream(device::StreamOption
   return inner_->create_stream(options);
 }
 
-AsyncDevice::Result<StreamId> AsyncDevice::do_adopt_stream(device::NativeStream native) {
+AsyncDevice::Result<StreamId> AsyncDevice::do_adopt_stream(device::NativeStream native,
+                                                           device::StreamLife life) {
   if (native == 0) return StreamId::kDefault;
-  auto adopted = inner_->adopt_stream(native);
+  auto adopted = inner_->adopt_stream(native, life);
   if (adopted) *adopted = outer(*adopted);
   return adopted;
 }

@@ -98,7 +98,7 @@ class AsyncDevice final : public device::Device {
   Result<void> do_map_pages(DeviceAddress address, std::span<const PageHandle> handles) override;
   Result<std::uint64_t> do_unmap_pages(DeviceAddress address, std::uint64_t size_bytes) override;
   Result<StreamId> do_create_stream(device::StreamOptions options) override;
-  Result<StreamId> do_adopt_stream(device::NativeStream native) override;
+  Result<StreamId> do_adopt_stream(device::NativeStream native, device::StreamLife life) override;
   Result<device::NativeStream> do_native_stream(StreamId stream) override;
   Result<void> do_release_stream(StreamId stream) override;
   Result<void> do_synchronize_stream(StreamId stream) override;

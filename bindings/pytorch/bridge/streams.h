@@ -32,7 +32,8 @@ class StreamCache {
     if (entry.device == &device && entry.native == native) [[likely]] {
       return entry.id;
     }
-    const auto id = device.adopt_stream(native);
+    const auto id = device.adopt_stream(
+        native, is_lasting ? device::StreamLife::kUntilReleased : device::StreamLife::kUnknown);
     if (id && is_lasting) entry = {.device = &device, .native = native, .id = *id};
     return id;
   }

@@ -225,7 +225,7 @@ DeviceResult<StreamId> CpuDevice::do_create_stream(StreamOptions) {
   return state_->streams.create();
 }
 
-DeviceResult<StreamId> CpuDevice::do_adopt_stream(NativeStream native) {
+DeviceResult<StreamId> CpuDevice::do_adopt_stream(NativeStream native, StreamLife /*life*/) {
   return state_->streams.adopt(native);
 }
 

@@ -180,8 +180,8 @@ DeviceResult<StreamId> CudaDevice::do_create_stream(StreamOptions options) {
   return state_->streams.create(options);
 }
 
-DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream native) {
-  return state_->streams.adopt(native);
+DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream native, StreamLife life) {
+  return state_->streams.adopt(native, life);
 }
 
 DeviceResult<NativeStream> CudaDevice::do_native_stream(StreamId stream) {

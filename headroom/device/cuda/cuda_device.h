@@ -81,7 +81,7 @@ class CudaDevice final : public Device {
   DeviceResult<std::uint64_t> do_unmap_pages(DeviceAddress address,
                                              std::uint64_t size_bytes) override;
   DeviceResult<StreamId> do_create_stream(StreamOptions options) override;
-  DeviceResult<StreamId> do_adopt_stream(NativeStream native) override;
+  DeviceResult<StreamId> do_adopt_stream(NativeStream native, StreamLife life) override;
   DeviceResult<NativeStream> do_native_stream(StreamId stream) override;
   DeviceResult<void> do_release_stream(StreamId stream) override;
   DeviceResult<void> do_synchronize_stream(StreamId stream) override;

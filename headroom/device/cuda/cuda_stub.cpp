@@ -50,7 +50,7 @@ DeviceResult<std::uint64_t> CudaDevice::do_unmap_pages(DeviceAddress, std::uint6
   return none();
 }
 DeviceResult<StreamId> CudaDevice::do_create_stream(StreamOptions) { return none(); }
-DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream) { return none(); }
+DeviceResult<StreamId> CudaDevice::do_adopt_stream(NativeStream, StreamLife) { return none(); }
 DeviceResult<NativeStream> CudaDevice::do_native_stream(StreamId) { return none(); }
 DeviceResult<void> CudaDevice::do_release_stream(StreamId) { return none(); }
 DeviceResult<void> CudaDevice::do_synchronize_stream(StreamId) { return none(); }

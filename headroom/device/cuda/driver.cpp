@@ -48,8 +48,10 @@ const char* find_functions(void* library, CudaDriver& functions) {
   };
 #define HEADROOM_CUDA_FIND(name) find(functions.name);
   HEADROOM_CUDA_FUNCTIONS(HEADROOM_CUDA_FIND)
+  const char* const missing_of_all = missing;
+  HEADROOM_CUDA_LATER_FUNCTIONS(HEADROOM_CUDA_FIND)
 #undef HEADROOM_CUDA_FIND
-  return missing;
+  return missing_of_all;
 }
 
 std::string open_driver(Opened& opened) {

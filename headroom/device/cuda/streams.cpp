@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "headroom/device/internal/ids.h"
@@ -128,9 +129,17 @@ DeviceResult<StreamId> CudaStreams::add(std::shared_ptr<Stream> stream) {
       !asked) {
     return Unexpected(asked.error());
   }
+  retire_earlier(stream->native, driver_id);
   const std::scoped_lock lock(mutex_);
   if (const auto known = by_driver_id_.find(driver_id); known != by_driver_id_.end()) {
+    if (stream->is_lasting) entries_.at(known->second).stream->is_lasting = true;
     return known->second;
+  }
+  StreamId& of_handle = by_handle_.try_emplace(stream->native, StreamId::kDefault).first->second;
+  if (of_handle != StreamId::kDefault && entries_.at(of_handle).driver_id == 0) {
+    by_driver_id_.emplace(driver_id, of_handle);
+    entries_.at(of_handle).driver_id = driver_id;
+    return of_handle;
   }
   const auto id = static_cast<StreamId>(next_id());
   const auto entry =
@@ -141,7 +150,50 @@ DeviceResult<StreamId> CudaStreams::add(std::shared_ptr<Stream> stream) {
     entries_.erase(entry.first);
     throw;
   }
+  of_handle = id;
   return id;
+}
+
+// The driver has given the handle of a stream to another one, so the first was destroyed without a
+// word. From now on it counts as released. Requires a scope.
+void CudaStreams::retire_earlier(CUstream handle, unsigned long long driver_id) {
+  const auto find_earlier = [&]() -> std::optional<StreamId> {  // requires mutex_
+    const auto known = by_handle_.find(handle);
+    if (known == by_handle_.end() || known->second == StreamId::kDefault) return std::nullopt;
+    const Entry& entry = entries_.at(known->second);
+    const bool is_other = entry.driver_id != 0 && entry.driver_id != driver_id;
+    return is_other && entry.stream != nullptr ? std::optional(known->second) : std::nullopt;
+  };
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!find_earlier()) return;
+  }
+  forget_drained();
+  auto last = record_on_context();
+  if (!last) return;             // during a capture, say: the next adoption tries again
+  std::shared_ptr<Stream> gone;  // given back after the lock
+  const std::scoped_lock lock(mutex_);
+  const auto earlier = find_earlier();
+  if (!earlier) return;
+  Entry& entry = entries_.at(*earlier);
+  if (*last != nullptr) draining_.push_back(*earlier);
+  by_driver_id_.erase(entry.driver_id);
+  by_handle_.erase(handle);
+  entry.last = *std::move(last);
+  gone = std::move(entry.stream);
+}
+
+// A stream that captures a graph may not be asked for its number: until it is, its handle tells it
+// apart, which nobody destroys meanwhile.
+StreamId CudaStreams::add_captured(std::shared_ptr<Stream> stream) {
+  const std::scoped_lock lock(mutex_);
+  StreamId& of_handle = by_handle_.try_emplace(stream->native, StreamId::kDefault).first->second;
+  if (of_handle == StreamId::kDefault) {
+    const auto id = static_cast<StreamId>(next_id());
+    entries_.emplace(id, Entry{.stream = std::move(stream)});
+    of_handle = id;
+  }
+  return of_handle;
 }
 
 DeviceResult<StreamId> CudaStreams::create(StreamOptions options) {
@@ -153,7 +205,7 @@ DeviceResult<StreamId> CudaStreams::create(StreamOptions options) {
   return add(*std::move(made));
 }
 
-DeviceResult<StreamId> CudaStreams::adopt(NativeStream native) {
+DeviceResult<StreamId> CudaStreams::adopt(NativeStream native, StreamLife life) {
   if (owns_default_) {
     const auto own = find_live(StreamId::kDefault);
     if (!own) return Unexpected(own.error());
@@ -163,8 +215,13 @@ DeviceResult<StreamId> CudaStreams::adopt(NativeStream native) {
   }
   const auto ours = context_.get();
   if (!ours) return Unexpected(ours.error());
-  const CudaScope scope(context_);
+  const CudaScope scope(context_, CaptureMode::kRelaxed);
   if (!scope) return scope.error();
+  auto stream = std::make_shared<Stream>(context_, to_stream(native), false);
+  stream->is_lasting = life == StreamLife::kUntilReleased;
+  const auto capturing = is_capturing(*stream);
+  if (!capturing) return Unexpected(capturing.error());
+  if (*capturing) return add_captured(std::move(stream));
   CUcontext theirs = nullptr;
   if (auto asked = context_.call(context_.driver().cuStreamGetCtx, to_stream(native), &theirs);
       !asked) {
@@ -174,7 +231,7 @@ DeviceResult<StreamId> CudaStreams::adopt(NativeStream native) {
     return fail(
         StatusCode::kInvalidArgument, "the stream is not of this device's primary context", native);
   }
-  return add(std::make_shared<Stream>(context_, to_stream(native), false));
+  return add(std::move(stream));
 }
 
 DeviceResult<NativeStream> CudaStreams::native(StreamId stream) {
@@ -212,6 +269,10 @@ DeviceResult<void> CudaStreams::release(StreamId stream) {
   gone = std::move(it->second.stream);
   it->second.last = std::move(last);
   by_driver_id_.erase(it->second.driver_id);
+  if (const auto handle = by_handle_.find(gone->native);
+      handle != by_handle_.end() && handle->second == stream) {
+    by_handle_.erase(handle);
+  }
   return {};
 }
 
@@ -249,6 +310,7 @@ DeviceResult<bool> CudaStreams::is_capturing(const Stream& stream) {
 // Requires a scope.
 DeviceResult<std::shared_ptr<CudaStreams::Event>> CudaStreams::record_on(const Stream& stream,
                                                                          bool is_timed) {
+  if (!stream.is_lasting && !is_timed) return record_on_context();
   auto event = (is_timed ? timed_pool_ : pool_).take();
   if (!event) return event;
   if (auto recorded =
@@ -259,6 +321,29 @@ DeviceResult<std::shared_ptr<CudaStreams::Event>> CudaStreams::record_on(const S
   const auto captured = is_capturing(stream);
   (*event)->set_captured(captured && *captured);
   return event;
+}
+
+// For a stream that may have been destroyed: all that the context has queued is in front of the
+// event, whichever stream it is in. Requires a scope.
+DeviceResult<std::shared_ptr<CudaStreams::Event>> CudaStreams::record_on_context() {
+  const CudaDriver& driver = context_.driver();
+#if CUDA_VERSION >= 12050
+  if (driver.cuCtxRecordEvent.pointer != nullptr) {
+    const auto context = context_.get();
+    if (!context) return Unexpected(context.error());
+    auto event = pool_.take();
+    if (!event) return event;
+    if (auto recorded = context_.call(driver.cuCtxRecordEvent, *context, (*event)->native());
+        !recorded) {
+      return Unexpected(recorded.error());
+    }
+    return event;
+  }
+#endif
+  if (auto waited = context_.call(driver.cuCtxSynchronize); !waited) {
+    return Unexpected(waited.error());
+  }
+  return std::shared_ptr<Event>();  // has passed
 }
 
 // An event that belongs to a graph has not passed. Requires a scope in which asking is allowed.

@@ -26,7 +26,7 @@ DeviceResult<StreamId> MetaDevice::do_create_stream(StreamOptions /*options*/) {
   }
 }
 
-DeviceResult<StreamId> MetaDevice::do_adopt_stream(NativeStream native) {
+DeviceResult<StreamId> MetaDevice::do_adopt_stream(NativeStream native, StreamLife /*life*/) {
   const auto stream = static_cast<StreamId>(native);
   const std::lock_guard lock(state_->mutex);
   state_->streams[stream].is_released = false;

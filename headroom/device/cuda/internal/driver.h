@@ -47,6 +47,13 @@ struct CudaFunction<CUresult (*)(Parameters...)> {
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)
 // clang-format on
 
+// Those of later drivers, which may be missing: to be asked for before they are called.
+#if CUDA_VERSION >= 12050
+#define HEADROOM_CUDA_LATER_FUNCTIONS(X) X(cuCtxRecordEvent)
+#else
+#define HEADROOM_CUDA_LATER_FUNCTIONS(X)
+#endif
+
 #define HEADROOM_CUDA_TEXT(name) #name
 #define HEADROOM_CUDA_SYMBOL(name) HEADROOM_CUDA_TEXT(name)
 
@@ -56,6 +63,7 @@ struct CudaDriver {
   CudaFunction<decltype(&::name)> name{#name, HEADROOM_CUDA_SYMBOL(name)};
   // NOLINTEND(bugprone-macro-parentheses)
   HEADROOM_CUDA_FUNCTIONS(HEADROOM_CUDA_MEMBER)
+  HEADROOM_CUDA_LATER_FUNCTIONS(HEADROOM_CUDA_MEMBER)
 #undef HEADROOM_CUDA_MEMBER
 };
 

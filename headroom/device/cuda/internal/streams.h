@@ -5,6 +5,7 @@
 // the stream is given back at once: what is recorded on it afterwards is that event.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -66,7 +67,7 @@ class CudaStreams {
   CudaStreams& operator=(const CudaStreams&) = delete;
 
   DeviceResult<StreamId> create(StreamOptions options);
-  DeviceResult<StreamId> adopt(NativeStream native);
+  DeviceResult<StreamId> adopt(NativeStream native, StreamLife life);
   DeviceResult<NativeStream> native(StreamId stream);
   DeviceResult<void> release(StreamId stream);
   DeviceResult<void> synchronize(StreamId stream);
@@ -109,12 +110,14 @@ class CudaStreams {
     CudaContext& context;
     const CUstream native;
     const bool is_owned;
+    // Otherwise its owner may destroy it without a word, and the handle is not to be used again.
+    std::atomic<bool> is_lasting{true};
     std::shared_ptr<CudaTaskRunner> tasks;  // made with the first task; requires tasks_mutex_
   };
   struct Entry {
     std::shared_ptr<Stream> stream{};  // null once released
     std::shared_ptr<Event> last{};     // of a released stream; null when it has passed
-    unsigned long long driver_id = 0;
+    unsigned long long driver_id = 0;  // 0 while it is not known
   };
 
   DeviceResult<std::shared_ptr<Stream>> find_live(StreamId stream);
@@ -124,7 +127,10 @@ class CudaStreams {
   DeviceResult<bool> is_capturing(const Stream& stream);
   DeviceResult<bool> has_passed(const std::shared_ptr<Event>& event);
   DeviceResult<std::shared_ptr<Event>> record_on(const Stream& stream, bool is_timed = false);
+  DeviceResult<std::shared_ptr<Event>> record_on_context();
   DeviceResult<StreamId> add(std::shared_ptr<Stream> stream);
+  void retire_earlier(CUstream handle, unsigned long long driver_id);
+  StreamId add_captured(std::shared_ptr<Stream> stream);
   void forget_drained();
   DeviceResult<CudaFlag> next_flag();
 
@@ -135,6 +141,7 @@ class CudaStreams {
   mutable std::mutex mutex_;  // guards the tables; never held around a driver call that waits
   std::unordered_map<StreamId, Entry> entries_;
   std::unordered_map<unsigned long long, StreamId> by_driver_id_;
+  std::unordered_map<CUstream, StreamId> by_handle_;  // the last that had it
   std::unordered_map<EventId, std::shared_ptr<Event>> events_;
   std::deque<StreamId> draining_;  // released, in order, with an event that may not have passed
   std::mutex tasks_mutex_;         // guards all below
