@@ -99,7 +99,8 @@ std::optional<StreamId> stream_of(headroom_allocator& handle, void* stream) {
   thread_local Last last;  // NOLINT(readability-identifier-naming)
   if (stream == nullptr) return StreamId::kDefault;
   if (last.handle == &handle && last.stream == stream) return last.id;
-  const auto id = handle.device.adopt_stream(reinterpret_cast<std::uintptr_t>(stream));
+  const auto id = handle.device.adopt_stream(reinterpret_cast<std::uintptr_t>(stream),
+                                             headroom::device::StreamLife::kUnknown);
   if (!id) {
     remember(to_string(id.error()).c_str());
     return std::nullopt;

@@ -236,6 +236,32 @@ def threads_and_streams(folder):
     assert not failures, failures[:5]
 
 
+@check("streams of others that come and go")
+def passing_streams(folder):
+    import ctypes
+    import re
+
+    ht, torch = enabled()
+    torch.ones(1, device="cuda")
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        runtime = ctypes.CDLL(re.search(r"/\S*libcudart\S*", maps.read()).group())
+    for i in range(300):
+        handle = ctypes.c_void_p()
+        assert runtime.cudaStreamCreate(ctypes.byref(handle)) == 0
+        stream = torch.cuda.ExternalStream(handle.value)
+        with torch.cuda.stream(stream):
+            x = torch.full((1 << 21,), i, dtype=torch.int32, device="cuda")
+            y = x * 2
+        torch.cuda.current_stream().wait_stream(stream)
+        y.record_stream(torch.cuda.current_stream())
+        assert int(y.max()) == 2 * i
+        torch.cuda.synchronize()
+        assert runtime.cudaStreamDestroy(handle) == 0
+        del x, y  # after the stream
+        torch.empty((i % 7 + 1) << 20, device="cuda").fill_(1)
+    assert ht.memory_reserved() < 1 << 30, ht.memory_reserved()
+
+
 @check("out of memory raises, 100 times, and the process goes on")
 def out_of_memory(folder):
     ht, torch = enabled(limit="1GiB")

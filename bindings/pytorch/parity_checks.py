@@ -49,7 +49,7 @@ def stats_changes(torch, module, keep):
     stats = torch.cuda.memory_stats
     before = stats()
     # Small is up to 64 KiB here and to 1 MiB there: between the two the pools differ.
-    held = [tensor(torch, 3), tensor(torch, 0.03), tensor(torch, 30)]
+    held = [tensor(torch, 3), tensor(torch, 1 / 32), tensor(torch, 30)]
     after = stats()
     del held
     freed = stats()

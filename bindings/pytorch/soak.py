@@ -4,8 +4,8 @@
 
 Four threads on three streams: two serve requests of every length with a cache that grows token by
 token, one trains, one moves data between the streams and looks at every byte. Prints a line of JSON
-every tenth of the time, and at the end whether reserved memory or the process grew between the
-second tenth and the last, whether a byte was wrong, and how far reserved was above active.
+every tenth of the time, and at the end whether reserved memory or the process grew in the second
+half, whether a byte was wrong, and how far reserved was above active.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def main():
         print(json.dumps(tenths[-1]), flush=True)
     for thread in threads:
         thread.join()
-    first, last = tenths[min(1, len(tenths) - 1)], tenths[-1]
+    first, last = tenths[len(tenths) // 2], tenths[-1]
     result = {"errors": soak.errors,
               "reserved_over_active": last["reserved_peak"] / last["active_peak"],
               "bound": module.bound(0) if module else {},

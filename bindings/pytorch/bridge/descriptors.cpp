@@ -142,9 +142,12 @@ Ticket parse_ticket(const std::string& text) {
   std::string magic;
   Ticket ticket;
   words >> magic >> ticket.name >> ticket.key >> ticket.id >> ticket.pieces;
-  if (!words || magic != kMagic || ticket.key.size() >= sizeof(Question::key)) {
+  if (!words || magic != kMagic || ticket.key.size() >= sizeof(Question::key) ||
+      ticket.pieces == 0) {
     throw Error(
-        "this is no memory that headroom shares; is it enabled in the process that sent it?");
+        "this is no memory that headroom shares; is it enabled in the process that sent it? "
+        "It says '" +
+        text + "'");
   }
   return ticket;
 }

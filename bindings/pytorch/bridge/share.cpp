@@ -152,6 +152,7 @@ ShareableBlock DeviceMemory::share(void* block) const {
   const auto place = impl_->allocator.locate(to_address(block));
   if (!place) throw Error("share: the address is not a block that is held");
   std::vector<memory::PageAt> pages = impl_->allocator.pages_of(place->block.address);
+  if (pages.empty()) throw Error("share: the block has no pages");
   if (pages.size() > kMostPages) {
     throw Error("share: a tensor of " + format_bytes(place->block.size_bytes) + " lies on " +
                 std::to_string(pages.size()) + " pages, and at most " + std::to_string(kMostPages) +
