@@ -42,6 +42,102 @@ std::vector<std::pair<DeviceAddress, std::uint64_t>> places(const std::vector<Bl
   return all;
 }
 
+std::uint64_t reserved(const Allocator& allocator) {
+  return static_cast<std::uint64_t>(allocator.statistics().reserved_bytes.all.current);
+}
+
+// A captured step at one batch size, then at twice that: its blocks lie where two were before.
+TEST(PrivatePool, GrowsInOnePiece) {
+  const auto device = make_device();
+  PagedAllocator allocator(*device);
+  const PoolId pool = allocator.new_pool_id();
+  allocator.retain_pool(pool);
+  allocator.begin_allocate_to_pool(pool, {});
+  std::vector<DeviceAddress> blocks;
+  for (int i = 0; i < 24; ++i) blocks.push_back(allocator.allocate(12_MiB));
+  for (const DeviceAddress block : blocks) allocator.free(block);
+  const std::uint64_t before = reserved(allocator);
+  EXPECT_LE(before, 24 * 12_MiB + 24 * 12_MiB / 64 + 2_MiB);
+  for (int i = 0; i < 12; ++i) (void)allocator.allocate(24_MiB);
+  EXPECT_EQ(reserved(allocator), before);
+  EXPECT_EQ(allocator.segments(pool).size(), 1U);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  allocator.end_allocate_to_pool(pool);
+}
+
+TEST(PrivatePool, GivesBackWhatLiesAroundABlockThatStays) {
+  const auto device = make_device();
+  PagedAllocator allocator(*device);
+  const PoolId pool = allocator.new_pool_id();
+  allocator.begin_allocate_to_pool(pool, {});
+  std::vector<DeviceAddress> blocks;
+  for (int i = 0; i < 9; ++i) blocks.push_back(allocator.allocate(30_MiB));
+  const DeviceAddress small = allocator.allocate(1_KiB);
+  allocator.end_allocate_to_pool(pool);
+  allocator.release_pool(pool);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i != 4) allocator.free(blocks[i]);
+  }
+  allocator.empty_cache();
+  EXPECT_LE(reserved(allocator), 40_MiB);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  EXPECT_FALSE(allocator.pages_of(blocks[4]).empty());
+  EXPECT_EQ(allocator.pages_of(small).size(), 1U);
+  allocator.free(blocks[4]);
+  allocator.free(small);
+  allocator.empty_cache();
+  EXPECT_EQ(reserved(allocator), 0U);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+}
+
+// Pools come and go with streams and blocks that outlive them, on a device that has few addresses.
+TEST(PrivatePool, RandomTrafficKeepsTheRules) {
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    const auto device = make_device();
+    PagedAllocator allocator(*device);
+    std::mt19937 random(seed);
+    std::vector<PoolId> pools;
+    std::map<PoolId, int> users;
+    const auto release = [&](PoolId pool) {
+      for (; users[pool] > 0; --users[pool]) allocator.release_pool(pool);
+    };
+    std::vector<DeviceAddress> held;
+    for (int i = 0; i < 600; ++i) {
+      const auto kind = random() % 20;
+      if (kind == 0 && pools.size() < 4) {
+        pools.push_back(allocator.new_pool_id());
+        allocator.retain_pool(pools.back());
+        users[pools.back()] = 1;
+      } else if (kind == 1 && !pools.empty()) {
+        release(pools.back());
+        pools.pop_back();
+      } else if (kind == 2) {
+        allocator.empty_cache();
+      } else if (kind < 12 && held.size() < 60) {
+        const bool is_private = !pools.empty() && random() % 4 != 0;
+        const PoolId pool = is_private ? pools[random() % pools.size()] : PoolId{};
+        if (is_private) {
+          allocator.begin_allocate_to_pool(pool, {});
+          ++users[pool];
+        }
+        const std::uint64_t size = random() % 3 == 0 ? random() % 24_MiB : random() % 2_MiB;
+        if (const auto block = allocator.try_allocate(size + 1)) held.push_back(*block);
+        if (is_private) allocator.end_allocate_to_pool(pool);
+      } else if (!held.empty()) {
+        std::swap(held[random() % held.size()], held.back());
+        allocator.free(held.back());
+        held.pop_back();
+      }
+      ASSERT_EQ(allocator.check_invariants(), std::nullopt) << "seed " << seed << ", " << i;
+    }
+    for (const DeviceAddress block : held) allocator.free(block);
+    for (const PoolId pool : pools) release(pool);
+    allocator.empty_cache();
+    EXPECT_EQ(reserved(allocator), 0U) << "seed " << seed;
+    EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  }
+}
+
 // Random traffic in a pool, with a state remembered now and then and put back later.
 TEST(RestorePool, AnyStateComesBackExactly) {
   for (std::uint32_t seed = 1; seed <= 20; ++seed) {

@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint64_t kLargePagesOfLive = 64;
 constexpr std::uint64_t kShareOfLarge = 3;
 
-// What a private pool takes from the device: as PyTorch does, several blocks to a handle.
-std::uint64_t private_handle_bytes(std::uint64_t rounded, std::uint64_t granularity) {
+// What PyTorch would take: for memory of somebody else, and for blocks that are never split.
+std::uint64_t segment_bytes(std::uint64_t rounded, std::uint64_t granularity) {
   if (rounded <= kSmallBytes) return round_up(kSmallSegmentBytes, granularity);
   if (rounded < kOwnSegmentBytes) return round_up(kLargeSegmentBytes, granularity);
   return round_up(rounded, std::max(kSegmentRoundingBytes, granularity));
@@ -216,19 +216,24 @@ PagedAllocator::Place PagedAllocator::place_in_pool(std::unique_lock<Mutex>& loc
                                                     internal::PagedPool& pool,
                                                     const Request& request) {
   PagedState& s = *state_;
-  internal::FreeBins& free = pool.free[request.stream];
+  internal::FreeBins& free = pool.free[request.stream].of(request.rounded);
   if (Block* const block = free.find(request.rounded)) return at_front(*block);
-  const std::uint64_t size =
-      private_handle_bytes(request.rounded, device_.properties().granularity_bytes);
+  const std::uint64_t segment =
+      segment_bytes(request.rounded, device_.properties().granularity_bytes);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (pool.source != nullptr && s.budget.room_in_limit(0) >= size) {
-      PageArena* const arena = grow_from_source(lock, pool, request.stream, size);
+    const internal::Arenas::Growth growth =
+        pool.source != nullptr || pool.never_splits
+            ? internal::Arenas::Growth{.size = segment, .is_alone = true}
+            : s.arenas.private_growth(free, request.rounded);
+    const bool has_room = s.budget.room_in_limit(0) >= growth.size;
+    if (has_room && pool.source != nullptr) {
+      PageArena* const arena = grow_from_source(lock, pool, request.stream, free, growth.size);
       if (arena != nullptr) return at_front(*arena->first);
-    } else if (s.budget.room_in_limit(0) >= size) {
-      const auto arena = s.arenas.make_private(request.stream, pool.id, free, size);
-      if (arena) return at_front(*(*arena)->first);
-      if (!internal::is_shortage(arena.error())) {
-        return {.status = arena.error(), .has_failed = true};
+    } else if (has_room) {
+      const auto hole = s.arenas.grow_private(request.stream, pool.id, free, growth);
+      if (hole) return at_front(**hole);
+      if (!internal::is_shortage(hole.error())) {
+        return {.status = hole.error(), .has_failed = true};
       }
     }
     if (has_capture() || attempt > 0) break;
@@ -249,7 +254,7 @@ PagedAllocator::Block* PagedAllocator::find_in_failure_pools(const Request& requ
     if (!pool->serves_failures) continue;
     const auto free = pool->free.find(request.stream);
     if (free == pool->free.end()) continue;
-    if (Block* const block = free->second.find(request.rounded)) return block;
+    if (Block* const block = free->second.of(request.rounded).find(request.rounded)) return block;
   }
   return nullptr;
 }

@@ -31,6 +31,13 @@ std::uint64_t loose_bytes(const internal::PageTable& table) noexcept {
   return bytes;
 }
 
+// Of a private pool.
+std::uint64_t mapped_bytes(const internal::PageArena& arena) noexcept {
+  std::uint64_t bytes = arena.source != nullptr ? arena.size : 0;
+  for (const internal::PoolHandle& handle : arena.handles) bytes += handle.size;
+  return bytes;
+}
+
 template <class Function>
 void for_each_hole(const internal::PageTable& table, Function&& function) {
   for (const internal::PageArena& arena : table.arenas()) {
@@ -205,7 +212,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
     if (!block.is_pending) allocated += block.size_bytes;
   });
   for (const PageArena& arena : s.table.arenas()) {
-    if (arena.is_private()) pages += arena.size;
+    if (arena.is_private()) pages += mapped_bytes(arena);
     if (arena.kind == internal::ArenaKind::kSlab) continue;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
       const BlockState state = block_state(*block);

@@ -29,6 +29,7 @@
 namespace headroom::memory {
 
 namespace internal {
+class FreeBins;
 struct PageArena;
 struct PagedBlock;
 struct PagedPool;
@@ -163,6 +164,7 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] PageArena* grow_from_source(std::unique_lock<Mutex>& lock,
                                             internal::PagedPool& pool,
                                             StreamId stream,
+                                            internal::FreeBins& free,
                                             std::uint64_t size_bytes);
   void return_segments(std::unique_lock<Mutex>& lock);
   [[nodiscard]] Block* find_in_pool(PoolId id, DeviceAddress address) const;

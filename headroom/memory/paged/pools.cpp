@@ -32,6 +32,7 @@ void PagedAllocator::do_set_pool_source(PoolId id, std::shared_ptr<const Segment
 PagedAllocator::PageArena* PagedAllocator::grow_from_source(std::unique_lock<Mutex>& lock,
                                                             internal::PagedPool& pool,
                                                             StreamId stream,
+                                                            internal::FreeBins& free,
                                                             std::uint64_t size_bytes) {
   const std::shared_ptr<const SegmentSource> source = pool.source;
   ++pool.use_count;  // it stays meanwhile
@@ -47,7 +48,7 @@ PagedAllocator::PageArena* PagedAllocator::grow_from_source(std::unique_lock<Mut
   if (segment == 0) return nullptr;
   prepare();
   return &state_->arenas.add_foreign(
-      stream, pool.id, pool.free[stream], {.base = segment, .size = size_bytes}, source);
+      stream, pool.id, free, {.base = segment, .size = size_bytes}, source);
 }
 
 // Gives segments of somebody else's back, with the lock open.
@@ -79,11 +80,14 @@ std::vector<PageAt> PagedAllocator::pages_of_locked(DeviceAddress address) const
   if (arena.source != nullptr) {
     throw InvalidArgument("pages_of: the block's memory is from its pool's own allocator");
   }
-  if (arena.is_private()) {
-    return {{.handle = arena.handle, .address = arena.base, .size_bytes = arena.size}};
-  }
   std::vector<PageAt> pages;
   const DeviceAddress end = block->address + block->size;
+  for (const internal::PoolHandle& handle : arena.handles) {
+    if (handle.address >= end || handle.address + handle.size <= block->address) continue;
+    pages.push_back(
+        {.handle = handle.handle, .address = handle.address, .size_bytes = handle.size});
+  }
+  if (arena.is_private()) return pages;
   for (DeviceAddress at = block->address; at < end;) {
     const internal::PageSlot& slot = arena.slots[(at - arena.base) / arena.slot_bytes];
     HEADROOM_ASSERT(slot.page != nullptr, "a held block has pages everywhere");
@@ -110,6 +114,19 @@ PagedAllocator::Block* PagedAllocator::find_in_pool(PoolId id, DeviceAddress add
   return nullptr;
 }
 
+namespace {
+
+// Behind the last block in one piece with this one that is mapped.
+DeviceAddress mapped_end(const internal::PagedBlock& block) noexcept {
+  DeviceAddress end = block.address;
+  for (const auto* next = &block; next != nullptr && next->is_mapped; next = next->next) {
+    end = next->address + next->size;
+  }
+  return end;
+}
+
+}  // namespace
+
 PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo> blocks) {
   const std::lock_guard lock(mutex_);
   PagedState& s = *state_;
@@ -122,9 +139,10 @@ PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo>
   std::vector<const BlockInfo*> by_address;
   for (const BlockInfo& block : blocks) {
     const Block* const around = find_in_pool(id, block.address);
-    const DeviceAddress end = around == nullptr ? 0 : around->arena->end();
-    if (around == nullptr || block.size_bytes == 0 || block.size_bytes % kMinBlockBytes != 0 ||
-        block.size_bytes > end - block.address || block.requested_bytes > block.size_bytes) {
+    const DeviceAddress end = around == nullptr ? 0 : mapped_end(*around);
+    if (around == nullptr || !around->is_mapped || block.size_bytes == 0 ||
+        block.size_bytes % kMinBlockBytes != 0 || block.size_bytes > end - block.address ||
+        block.requested_bytes > block.size_bytes) {
       throw InvalidArgument("restore_pool: the pool does not have these addresses any more");
     }
     wanted.emplace(block.address, &block);
@@ -140,7 +158,8 @@ PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo>
   s.active.for_each([&](Block& block) {
     if (block.arena == nullptr || !block.arena->is_private() || block.arena->pool != id) return;
     const auto found = wanted.find(block.address);
-    if (block.is_allocated && found != wanted.end() && found->second->size_bytes == block.size) {
+    if (block.is_allocated && found != wanted.end() && found->second->size_bytes == block.size &&
+        found->second->requested_bytes == block.requested) {
       wanted.erase(found);
       return;
     }

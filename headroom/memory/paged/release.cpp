@@ -219,8 +219,8 @@ std::uint64_t PagedAllocator::release_cached(std::uint64_t keep_bytes) {
   return before - reserved_bytes();
 }
 
-// Handles of private pools that nobody needs any more, or of these only one. The streams have been
-// waited for.
+// Free handles of private pools that nobody needs any more, or of these only one. The streams have
+// been waited for.
 void PagedAllocator::release_pools(std::optional<PoolId> only) {
   PagedState& s = *state_;
   for (auto it = s.pools.private_pools.begin(); it != s.pools.private_pools.end();) {
@@ -229,14 +229,11 @@ void PagedAllocator::release_pools(std::optional<PoolId> only) {
       ++it;
       continue;
     }
-    std::vector<PageArena*> empty;
+    std::vector<PageArena*> of_pool;
     for (PageArena& arena : s.table.arenas()) {
-      const bool is_of_pool = arena.is_private() && arena.pool == pool.id;
-      if (is_of_pool && arena.first->is_free() && arena.first->next == nullptr) {
-        empty.push_back(&arena);
-      }
+      if (arena.is_private() && arena.pool == pool.id) of_pool.push_back(&arena);
     }
-    for (PageArena* arena : empty) (void)s.arenas.release_private(*arena);
+    for (PageArena* arena : of_pool) (void)s.arenas.release_private(*arena);
     it = is_pool_in_use(pool) ? std::next(it) : s.pools.private_pools.erase(it);
   }
 }

@@ -21,6 +21,13 @@ constexpr std::uint64_t kAddressesPerDevice = 2;
 constexpr std::uint64_t kSlabStreams = 64;
 constexpr std::uint64_t kMostSlabBytes = 16_GiB;
 
+// What a private pool may grow into, where there are so many addresses, and how many all pools
+// reserve ahead; an arena grows by at least this part of itself.
+constexpr std::uint64_t kPrivateRoomBytes = 32_GiB;
+constexpr std::uint64_t kLeastPrivateRoomBytes = 512_MiB;
+constexpr std::uint64_t kMostPrivateBytes = 4096_GiB;
+constexpr std::uint64_t kGrowthOfArena = 64;
+
 }  // namespace
 
 DeviceResult<PageArena*> Arenas::find_or_make(StreamId stream, ArenaKind kind) {
@@ -118,35 +125,82 @@ DeviceResult<AddressRange> Arenas::next_slab_range() {
   return AddressRange{.base = slab_region_.base + slab_arenas_++ * size, .size = size};
 }
 
-DeviceResult<PageArena*> Arenas::make_private(StreamId stream,
-                                              PoolId pool,
-                                              FreeBins& free,
-                                              std::uint64_t size_bytes) {
+// --- Private pools -------------------------------------------------------------------------------
+
+Arenas::Growth Arenas::private_growth(const FreeBins& free, std::uint64_t hole_bytes) noexcept {
+  const std::uint64_t grain =
+      std::max(kSegmentRoundingBytes, device_.properties().granularity_bytes);
+  for (PageArena& arena : table_.arenas()) {
+    if (!arena.is_private() || arena.free != &free || arena.source != nullptr) continue;
+    const std::uint64_t there = is_hole(arena.last) ? arena.last->size : 0;
+    const std::uint64_t missing = round_up(hole_bytes - std::min(there, hole_bytes), grain);
+    // A little more where the pool is large, so that calls stay few.
+    const std::uint64_t ahead = std::min(kLargeSegmentBytes, arena.size / kGrowthOfArena);
+    const std::uint64_t wanted = std::max(missing, round_up(ahead, grain));
+    if (wanted <= arena.room) return {.arena = &arena, .size = wanted};
+    if (missing <= arena.room) return {.arena = &arena, .size = missing};
+  }
+  return {.size = round_up(hole_bytes, grain)};
+}
+
+// More than is wanted now, so that the pool stays in one piece, while there are addresses. How much
+// does not depend on the device: the same program takes the same memory on every one.
+DeviceResult<AddressRange> Arenas::reserve_private(const Growth& growth) {
+  for (std::uint64_t room = kPrivateRoomBytes; room >= kLeastPrivateRoomBytes; room /= 8) {
+    const std::uint64_t size = growth.size + room;
+    if (growth.is_alone || private_addresses_ + size > kMostPrivateBytes) continue;
+    if (const auto base = device_.reserve_addresses(size)) {
+      return AddressRange{.base = *base, .size = size};
+    }
+  }
+  const auto base = device_.reserve_addresses(growth.size);
+  if (!base) return Unexpected(base.error());
+  return AddressRange{.base = *base, .size = growth.size};
+}
+
+// A handle that is mapped there.
+DeviceResult<PageHandle> Arenas::make_handle(DeviceAddress at, std::uint64_t size_bytes) {
+  stray_handles_.reserve(stray_handles_.size() + 1);
+  const auto handle = device_.create_pages(size_bytes, {.exportable = true});
+  if (!handle) return handle;
+  if (const auto mapped = device_.map_pages(at, std::span(&*handle, 1)); !mapped) {
+    if (!device_.release_pages(*handle)) stray_handles_.push_back(*handle);
+    return Unexpected(mapped.error());
+  }
+  return handle;
+}
+
+DeviceResult<PagedBlock*> Arenas::grow_private(StreamId stream,
+                                               PoolId pool,
+                                               FreeBins& free,
+                                               Growth growth) {
+  if (growth.arena != nullptr) {
+    PageArena& arena = *growth.arena;
+    table_.prepare_growth(arena);
+    const auto handle = make_handle(arena.end(), growth.size);
+    if (!handle) return Unexpected(handle.error());
+    return &table_.grow_private_arena(arena, growth.size, *handle);
+  }
   StreamClock& clock = clocks_.clock_of(stream);
   table_.prepare_arena();
   stray_reservations_.reserve(stray_reservations_.size() + 1);
-  stray_handles_.reserve(stray_handles_.size() + 1);
-  const auto base = device_.reserve_addresses(size_bytes);
-  if (!base) return Unexpected(base.error());
-  const auto give_addresses_back = [&] {
-    if (!device_.release_addresses(*base)) stray_reservations_.push_back(*base);
-  };
-  const auto handle = device_.create_pages(size_bytes, {.exportable = true});
+  const auto range = reserve_private(growth);
+  if (!range) return Unexpected(range.error());
+  const auto handle = make_handle(range->base, growth.size);
   if (!handle) {
-    give_addresses_back();
+    if (!device_.release_addresses(range->base)) stray_reservations_.push_back(range->base);
     return Unexpected(handle.error());
   }
-  if (const auto mapped = device_.map_pages(*base, std::span(&*handle, 1)); !mapped) {
-    if (!device_.release_pages(*handle)) stray_handles_.push_back(*handle);
-    give_addresses_back();
-    return Unexpected(mapped.error());
-  }
-  return &table_.add_private_arena({.base = *base,
-                                    .size = size_bytes,
-                                    .handle = *handle,
-                                    .clock = &clock,
-                                    .pool = pool,
-                                    .free = &free});
+  private_addresses_ += range->size;
+  return table_
+      .add_private_arena({.base = range->base,
+                          .size = growth.size,
+                          .room = range->size - growth.size,
+                          .handle = *handle,
+                          .clock = &clock,
+                          .pool = pool,
+                          .free = &free})
+      .first;
 }
 
 PageArena& Arenas::add_foreign(StreamId stream,
@@ -164,30 +218,49 @@ PageArena& Arenas::add_foreign(StreamId stream,
                                    .source = std::move(source)});
 }
 
+// Either call may fail and is tried again later; the memory goes when both are done.
+bool Arenas::release_handle(PageArena& arena, std::size_t index, PagedBlock& hole) {
+  PoolHandle& handle = arena.handles[index];
+  if (handle.handle != PageHandle::kNone) {
+    const auto released = device_.release_pages(handle.handle);
+    if (!released && !is_gone(released.error())) return false;
+    handle.handle = PageHandle::kNone;
+  }
+  const auto unmapped = device_.unmap_pages(handle.address, handle.size);
+  if (!unmapped && !is_gone(unmapped.error())) return false;
+  table_.drop_handle(arena, index, hole);
+  return true;
+}
+
 bool Arenas::release_private(PageArena& arena) {
-  HEADROOM_ASSERT(arena.first->is_free() && arena.first->next == nullptr,
-                  "a private arena is released in use");
   if (arena.source != nullptr) {
+    if (!is_hole(arena.first) || arena.first->next != nullptr) return true;  // in use
     returned_.push_back(
         {.range = {.base = arena.base, .size = arena.size}, .source = arena.source});
     table_.remove_private_arena(arena);
     return true;
   }
-  stray_reservations_.reserve(stray_reservations_.size() + 1);
-  // Either may fail and is tried again later; the memory goes when both are done.
-  if (arena.handle != PageHandle::kNone) {
-    const auto released = device_.release_pages(arena.handle);
-    if (!released && !is_gone(released.error())) return false;
-    arena.handle = PageHandle::kNone;
+  bool is_done = true;
+  PagedBlock* block = arena.last;
+  for (std::size_t i = arena.handles.size(); i-- > 0;) {
+    const PoolHandle handle = arena.handles[i];
+    while (block->address > handle.address) block = block->prev;
+    const bool is_whole =
+        is_hole(block) && block->address + block->size >= handle.address + handle.size;
+    if (!is_whole) continue;
+    table_.prepare_drop();
+    is_done = release_handle(arena, i, *block) && is_done;
+    block = arena.last;
   }
-  const auto unmapped = device_.unmap_pages(arena.base, arena.size);
-  if (!unmapped && !is_gone(unmapped.error())) return false;
+  if (!arena.handles.empty()) return is_done;
+  stray_reservations_.reserve(stray_reservations_.size() + 1);
   if (const auto released = device_.release_addresses(arena.base);
       !released && !is_gone(released.error())) {
     stray_reservations_.push_back(arena.base);
   }
+  private_addresses_ -= arena.size + arena.room;
   table_.remove_private_arena(arena);
-  return true;
+  return is_done;
 }
 
 void Arenas::release_strays() noexcept {

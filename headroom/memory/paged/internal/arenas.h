@@ -38,18 +38,27 @@ class Arenas {
   // The addresses that all slabs lie in, once there is a slab arena.
   [[nodiscard]] AddressRange slab_region() const noexcept { return slab_region_; }
 
-  // One handle with addresses of its own, for a private pool whose holes are in `free`.
-  device::DeviceResult<PageArena*> make_private(StreamId stream,
-                                                PoolId pool,
-                                                FreeBins& free,
-                                                std::uint64_t size_bytes);
+  // How much a private pool whose holes are in `free` would take from the device for a hole of
+  // this size: what is missing behind its last block, while there are addresses.
+  struct Growth {
+    PageArena* arena = nullptr;  // null: a new one
+    std::uint64_t size = 0;
+    bool is_alone = false;  // a new one that is not to grow
+  };
+  [[nodiscard]] Growth private_growth(const FreeBins& free, std::uint64_t hole_bytes) noexcept;
+  // Returns the hole.
+  device::DeviceResult<PagedBlock*> grow_private(StreamId stream,
+                                                 PoolId pool,
+                                                 FreeBins& free,
+                                                 Growth growth);
   // A segment of somebody else's, for a private pool.
   PageArena& add_foreign(StreamId stream,
                          PoolId pool,
                          FreeBins& free,
                          const AddressRange& range,
                          std::shared_ptr<const SegmentSource> source);
-  // Its only block is free. False when the device keeps the memory.
+  // Gives back what holes cover whole, and the arena itself once nothing of it is mapped. False
+  // when the device keeps some of it.
   bool release_private(PageArena& arena);
 
   // Segments of somebody else's that were released: the caller gives them back, without the lock.
@@ -75,6 +84,9 @@ class Arenas {
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_range(std::uint64_t least_bytes);
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_slab_region();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
+  [[nodiscard]] device::DeviceResult<AddressRange> reserve_private(const Growth& growth);
+  device::DeviceResult<device::PageHandle> make_handle(DeviceAddress at, std::uint64_t size_bytes);
+  bool release_handle(PageArena& arena, std::size_t index, PagedBlock& hole);
 
   device::Device& device_;
   StreamClocks& clocks_;
@@ -82,6 +94,7 @@ class Arenas {
   AddressRange slab_region_{};
   DeviceAddress slab_reservation_ = 0;
   std::uint64_t slab_arenas_ = 0;
+  std::uint64_t private_addresses_ = 0;  // reserved for private pools
   std::vector<DeviceAddress> stray_reservations_{};
   std::vector<device::PageHandle> stray_handles_{};
   std::vector<Returned> returned_{};

@@ -133,7 +133,7 @@ void PageMover::release_all() noexcept {
         arena.is_private() ||
         std::ranges::any_of(arena.slots, [](const PageSlot& slot) { return slot.page != nullptr; });
     if (has_any) (void)device_.unmap_pages(arena.base, arena.size);
-    if (arena.is_private()) (void)device_.release_pages(arena.handle);
+    for (const PoolHandle& handle : arena.handles) (void)device_.release_pages(handle.handle);
   }
   for (const PageClass& pages : table_.classes()) {
     for (const Page& page : pages.all) {

@@ -31,6 +31,7 @@ void PageTable::prepare_arena() {
   blocks_.prepare(1);
   spare_arena_.resize(1);
   spare_arena_.front().unbacked.reserve(1);
+  spare_arena_.front().handles.reserve(1);
 }
 
 PageArena& PageTable::take_spare_arena() noexcept {
@@ -55,12 +56,12 @@ PageArena& PageTable::add_arena(ArenaKind kind,
   all.stream = clock.stream;
   all.arena = &arena;
   all.is_mapped = false;
-  arena.first = &all;
+  arena.first = arena.last = &all;
   arena.unbacked.push_back(&all);
   return arena;
 }
 
-PageArena& PageTable::add_private_arena(const PrivateHandle& made) noexcept {
+PageArena& PageTable::add_private_arena(const PrivateRange& made) noexcept {
   PageArena& arena = take_spare_arena();
   arena.kind = ArenaKind::kPrivate;
   arena.base = made.base;
@@ -68,25 +69,75 @@ PageArena& PageTable::add_private_arena(const PrivateHandle& made) noexcept {
   arena.clock = made.clock;
   arena.pool = made.pool;
   arena.free = made.free;
-  arena.handle = made.handle;
+  arena.room = made.room;
   arena.source = made.source;
+  if (made.source == nullptr) {
+    arena.handles.push_back({.address = made.base, .size = made.size, .handle = made.handle});
+  }
   PagedBlock& all = blocks_.take();
   all.address = arena.base;
   all.size = arena.size;
   all.stream = arena.stream();
   all.arena = &arena;
   all.freed_at = clocks_.now();
-  arena.first = &all;
+  arena.first = arena.last = &all;
   arena.free->insert(all);
   host_.page_created(arena.size);
   host_.pages_arrived(arena, arena.base, arena.size);
   return arena;
 }
 
+void PageTable::prepare_growth(PageArena& arena) {
+  blocks_.prepare(1);
+  arena.handles.reserve(arena.handles.size() + 1);
+}
+
+PagedBlock& PageTable::grow_private_arena(PageArena& arena,
+                                          std::uint64_t size_bytes,
+                                          PageHandle handle) noexcept {
+  PagedBlock& added = blocks_.take();
+  added.address = arena.end();
+  added.size = size_bytes;
+  added.stream = arena.stream();
+  added.arena = &arena;
+  added.freed_at = clocks_.now();
+  added.prev = arena.last;
+  arena.last->next = &added;
+  arena.last = &added;
+  arena.handles.push_back({.address = added.address, .size = size_bytes, .handle = handle});
+  arena.size += size_bytes;
+  arena.room -= size_bytes;
+  host_.page_created(size_bytes);
+  host_.pages_arrived(arena, added.address, size_bytes);
+  return file_hole(added);
+}
+
+void PageTable::drop_handle(PageArena& arena, std::size_t index, PagedBlock& hole) noexcept {
+  const PoolHandle dropped = arena.handles[index];
+  arena.handles.erase(arena.handles.begin() + static_cast<std::ptrdiff_t>(index));
+  host_.pages_left(arena, dropped.address, dropped.size);
+  host_.page_released(dropped.size);
+  arena.free->erase(hole);
+  if (hole.address < dropped.address) {
+    arena.free->insert(cut_front(hole, dropped.address - hole.address));
+  }
+  PagedBlock* gone = &hole;
+  if (dropped.size < hole.size) {
+    gone = &cut_front(hole, dropped.size);
+    arena.free->insert(hole);
+  }
+  gone->is_mapped = false;
+  if (gone->next != nullptr && !gone->next->is_mapped) absorb_next(*gone);
+  if (gone->prev != nullptr && !gone->prev->is_mapped) absorb_next(*gone->prev);
+}
+
 void PageTable::remove_private_arena(PageArena& arena) noexcept {
-  host_.pages_left(arena, arena.base, arena.size);
-  host_.page_released(arena.size);
-  arena.free->erase(*arena.first);
+  if (arena.source != nullptr) {
+    host_.pages_left(arena, arena.base, arena.size);
+    host_.page_released(arena.size);
+    arena.free->erase(*arena.first);
+  }
+  HEADROOM_ASSERT(arena.first->next == nullptr, "an arena of a private pool goes in use");
   blocks_.give_back(*arena.first);
   arenas_.remove_if([&](const PageArena& other) { return &other == &arena; });
 }

@@ -64,9 +64,19 @@ class PageTable {
                        StreamClock& clock,
                        DeviceAddress base,
                        std::uint64_t size) noexcept;
-  // A handle of a private pool with its own addresses. One hole tiles it, filed in `free`.
-  PageArena& add_private_arena(const PrivateHandle& made) noexcept;
-  // Its only block is a hole.
+  // Memory of a private pool. One hole tiles it, filed in `free`.
+  PageArena& add_private_arena(const PrivateRange& made) noexcept;
+  // Makes sure that one grow_private_arena needs no memory.
+  void prepare_growth(PageArena& arena);
+  // A handle was mapped right behind the arena. Returns the hole that it is part of.
+  PagedBlock& grow_private_arena(PageArena& arena,
+                                 std::uint64_t size_bytes,
+                                 device::PageHandle handle) noexcept;
+  // Makes sure that one drop_handle needs no memory.
+  void prepare_drop() { blocks_.prepare(2); }
+  // The handle, which lies in `hole`, was given back.
+  void drop_handle(PageArena& arena, std::size_t index, PagedBlock& hole) noexcept;
+  // Nothing of it is mapped, or, of somebody else's memory, its only block is a hole.
   void remove_private_arena(PageArena& arena) noexcept;
 
   // The first `size_bytes` of a block become a block of their own, as free or backed as the rest.
@@ -228,7 +238,7 @@ inline void PageTable::absorb_next(PagedBlock& block) noexcept {
   block.size += next.size;
   block.freed_at = block.freed_at > next.freed_at ? block.freed_at : next.freed_at;
   block.next = next.next;
-  if (block.next != nullptr) block.next->prev = &block;
+  (block.next != nullptr ? block.next->prev : block.arena->last) = &block;
   blocks_.give_back(next);
 }
 

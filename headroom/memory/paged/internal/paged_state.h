@@ -51,12 +51,19 @@ class PagedAllocator::Host final : public internal::PageHost, public internal::S
 
 namespace internal {
 
-// Every growth of a private pool is one handle of its own, which is never moved, shared or cut: a
-// graph may keep its addresses, and a collective may register it.
+// The memory of a private pool grows in place and is never moved or shared: a graph may keep its
+// addresses. Small blocks are apart, so that they do not stand between large ones.
 struct PagedPool : PoolUse {
   using PoolUse::PoolUse;
 
-  std::map<StreamId, FreeBins> free{};
+  struct Holes {
+    FreeBins large{};
+    FreeBins small{};
+    [[nodiscard]] FreeBins& of(std::uint64_t size_bytes) noexcept {
+      return size_bytes <= kSmallBytes ? small : large;
+    }
+  };
+  std::map<StreamId, Holes> free{};
   std::shared_ptr<const SegmentSource> source{};  // null: the device
 };
 

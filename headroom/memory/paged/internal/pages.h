@@ -79,7 +79,14 @@ struct PageClass {
   std::uint64_t count = 0;  // how many exist
 };
 
-// A range of addresses of one stream; or, in a private pool, one handle with a range of its own.
+// Memory of a private pool, mapped in one piece. `handle` is none while only the mapping is left.
+struct PoolHandle {
+  DeviceAddress address = 0;
+  std::uint64_t size = 0;
+  device::PageHandle handle = device::PageHandle::kNone;
+};
+
+// A range of addresses of one stream; or, in a private pool, a range that grows by handles.
 struct PageArena {
   ArenaKind kind = ArenaKind::kNormal;
   DeviceAddress base = 0;
@@ -93,8 +100,10 @@ struct PageArena {
   std::vector<PageSlot> slots{};        // up to the last that was ever mapped
   std::uint64_t top = 0;                // the slot behind those that count as ever mapped
   PagedBlock* first = nullptr;
-  device::PageHandle handle = device::PageHandle::kNone;  // of a private pool's arena, or ...
-  std::shared_ptr<const SegmentSource> source{};          // ... whose memory that is
+  PagedBlock* last = nullptr;
+  std::vector<PoolHandle> handles{};              // of a private pool's arena, by address, or ...
+  std::shared_ptr<const SegmentSource> source{};  // ... whose memory that is
+  std::uint64_t room = 0;                         // addresses behind the arena, for its growth
 
   [[nodiscard]] StreamId stream() const noexcept { return clock->stream; }
   [[nodiscard]] DeviceAddress address_of(std::uint64_t slot) const noexcept {
@@ -111,10 +120,11 @@ struct NewHome {
   Page* page = nullptr;  // in a plan null where it is to be created
 };
 
-// A handle of a private pool that has addresses of its own.
-struct PrivateHandle {
+// The first memory of a new arena of a private pool.
+struct PrivateRange {
   DeviceAddress base = 0;
   std::uint64_t size = 0;
+  std::uint64_t room = 0;
   device::PageHandle handle = device::PageHandle::kNone;
   StreamClock* clock = nullptr;
   PoolId pool{};
