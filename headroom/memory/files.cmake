@@ -32,12 +32,14 @@ set(HEADROOM_MEMORY_SOURCES
   paged/internal/page_release.cpp
   paged/internal/page_rests.cpp
   paged/internal/page_search.cpp
+  paged/internal/page_sleep.cpp
   paged/internal/page_table.cpp
   paged/internal/page_table_check.cpp
   paged/internal/stream_clocks.cpp
   paged/paged_allocator.cpp
   paged/pools.cpp
   paged/release.cpp
+  paged/sleep.cpp
   paged/stitch.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp
@@ -64,5 +66,6 @@ set(HEADROOM_MEMORY_HEADERS
   pool.h
   parse_pytorch_message.h
   pytorch_message.h
+  sleep.h
   stats.h
   types.h)

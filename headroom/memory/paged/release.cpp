@@ -54,7 +54,7 @@ DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   const std::lock_guard lock(mutex_);
   s.slabs.fold_own();
   Block* const found = s.active.find(address);
-  if (found == nullptr || !found->is_allocated) return not_held(device_, address);
+  if (found == nullptr || !found->is_allocated) return free_sleeper(address);
   Block& block = *found;
   if (has_capture()) s.pending.prepare();
   block.is_allocated = false;
@@ -160,7 +160,10 @@ void PagedAllocator::do_process_events() {
 std::uint64_t PagedAllocator::do_empty_cache(PoolId pool) {
   std::unique_lock lock(mutex_);
   if (pool.is_default()) {
-    const std::uint64_t released = release_cached(0);
+    const std::uint64_t before = reserved_bytes();
+    release_cached(0);
+    give_back_sleeping();
+    const std::uint64_t released = before - reserved_bytes();
     return_segments(lock);
     return released;
   }

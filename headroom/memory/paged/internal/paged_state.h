@@ -15,6 +15,8 @@
 #include "headroom/memory/paged/internal/arenas.h"
 #include "headroom/memory/paged/internal/page_mover.h"
 #include "headroom/memory/paged/internal/page_rests.h"
+#include "headroom/memory/paged/internal/page_sleep.h"
+#include "headroom/memory/paged/internal/sleepers.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::memory {
@@ -122,6 +124,7 @@ struct PagedState {
   PagePlanner planner;
   PageMover mover;
   PageRests rests;
+  PageSleep sleep;
   std::deque<StreamArenas> streams{};
   StreamArenas* last = nullptr;
 
@@ -133,6 +136,7 @@ struct PagedState {
   AddressMap<PagedBlock> slab_uses{};
   PendingFrees<PagedBlock> pending;
   PoolScopes<PagedPool> pools{};
+  Sleepers sleepers{};  // blocks that sleep are not active
 
   std::uint64_t tight_until = 0;         // on the clock of frees
   std::chrono::nanoseconds last_growth;  // on the device's clock
