@@ -159,6 +159,7 @@ std::string to_json(const memory::Account& account) {
   number("other_processes_bytes", account.other_processes_bytes);
   number("free_bytes", account.free_bytes);
   number("largest_cached_bytes", account.largest_cached_bytes);
+  number("sleeping_bytes", account.sleeping_bytes);
   if (account.limit_bytes) number("limit_bytes", *account.limit_bytes);
   out += ", \"sites\": [";
   separator = "";
