@@ -174,6 +174,20 @@ TEST_F(SleepTest, PagesThatAreSharedWithBlocksAwakeStay) {
   EXPECT_TRUE(holds(first, 1, 320_KiB));
 }
 
+TEST_F(SleepTest, ARequestThatWouldFailGetsWhatOnlySleepersKeep) {
+  const DeviceAddress first = allocate("awake", 320_KiB);
+  (void)allocate("weights", 1_MiB);
+  const DeviceAddress last = allocate("awake", 320_KiB);
+  (void)allocator_.sleep("weights");
+  allocator_.free(first);
+  allocator_.free(last);
+  const auto limit = static_cast<std::uint64_t>(reserved());
+  ASSERT_GE(limit, 512_KiB);
+  allocator_.set_limit(limit);
+  EXPECT_TRUE(allocator_.try_allocate(limit)) << "it would take all that is reserved";
+  EXPECT_EQ(allocator_.check_invariants(), std::nullopt);
+}
+
 TEST_F(SleepTest, NeighboursThatSleepShareAPageThatGoes) {
   const DeviceAddress first = allocate("a", 320_KiB);
   const DeviceAddress second = allocate("b", 320_KiB);
