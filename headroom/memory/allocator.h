@@ -143,9 +143,10 @@ class Allocator {
 
   // The blocks that were allocated in a scope of this name (`a/b`: one in the other; no name: all)
   // give their memory back to the device and keep their addresses, which nobody may use until
-  // wake(); they may be freed. Waits for what is queued on the streams that use them. What other
-  // blocks share a page with stays, and so do blocks of up to 64 KiB. Statistics and sinks see a
-  // free, and an allocation when they wake. Throws InvalidArgument where the allocator cannot do it
+  // wake(); they may be freed. Waits for what is queued on the streams that use them. A page that
+  // other blocks share stays. Blocks of up to 64 KiB sleep and wake by the page, where all that are
+  // held in it were allocated in the scope; others stay awake. Statistics and sinks see a free, and
+  // an allocation when they wake. Throws InvalidArgument where the allocator cannot do it
   // (PagedAllocator can), during a capture, and where one of the blocks is in a private pool; Error
   // where the device failed. Then nothing sleeps that did not before.
   SleepChange sleep(std::string_view scope, SleepContents contents = SleepContents::kDiscarded);

@@ -20,6 +20,7 @@ set(HEADROOM_MEMORY_SOURCES
   internal/magazines.cpp
   internal/slab_heap.cpp
   internal/slab_inspect.cpp
+  internal/slab_sleep.cpp
   paged/allocate.cpp
   paged/fingerprint.cpp
   paged/inspect.cpp
@@ -41,6 +42,7 @@ set(HEADROOM_MEMORY_SOURCES
   paged/release.cpp
   paged/sleep.cpp
   paged/stitch.cpp
+  paged/wake.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp
   stats.cpp

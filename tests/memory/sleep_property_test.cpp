@@ -44,6 +44,7 @@ constexpr std::array<std::string_view, 5> kSleepScopes{"", "a", "b", "a/b", "c"}
 
 struct SleepHeld {
   std::uint64_t size = 0;
+  std::uint64_t block_bytes = 0;
   std::uint64_t number = 0;
   std::string scope{};
   StreamId stream{};
@@ -134,9 +135,14 @@ class SleepProgram {
       return fail("two blocks overlap");
     }
     SleepHeld& block =
-        held_[*address] = {.size = size, .number = ++numbers_, .scope = scope, .stream = stream};
+        held_[*address] = {.size = size,
+                           .block_bytes = allocator_.find_block(*address)->size_bytes,
+                           .number = ++numbers_,
+                           .scope = scope,
+                           .stream = stream};
     write_pattern(*address, block);
-    if (draw(5) == 0) (void)allocator_.record_stream(*address, streams_[draw(streams_.size())]);
+    if (draw(size <= 64_KiB ? 40 : 5) == 0)
+      (void)allocator_.record_stream(*address, streams_[draw(streams_.size())]);
   }
 
   void free_one() {
@@ -162,9 +168,9 @@ class SleepProgram {
           allocator_.sleep(scope, keeps ? SleepContents::kKeptOnHost : SleepContents::kDiscarded);
       for (auto& [address, block] : held_) {
         if (block.is_asleep || !is_meant(block, scope)) continue;
-        // Small ones stay awake, but for those that no slab had room for.
+        // Small ones stay awake where another needs their page.
         if (block.size <= 64_KiB && allocator_.find_block(address)) continue;
-        bytes += (block.size + 511) / 512 * 512;
+        bytes += block.block_bytes;
         block.is_asleep = true;
         block.has_pattern = block.has_pattern && keeps;
       }
@@ -184,13 +190,20 @@ class SleepProgram {
     if (!woken) return;
     std::size_t count = 0;
     for (auto& [address, block] : held_) {
-      if (!block.is_asleep || !is_meant(block, scope)) continue;
+      if (!block.is_asleep) continue;
+      // Small ones wake with whatever is in their page.
+      const bool is_awake = allocator_.find_block(address).has_value();
+      const bool is_large = block.size > 64_KiB;
+      if (is_meant(block, scope) ? !is_awake : is_awake && is_large) {
+        return fail("other blocks are awake than were meant");
+      }
+      if (!is_awake) continue;
       ++count;
       block.is_asleep = false;
       check_pattern(address, block);
       if (!block.has_pattern) write_pattern(address, block);
     }
-    if (count != woken->blocks) fail("other blocks are awake than were meant");
+    if (count != woken->blocks) fail("what is awake is miscounted");
   }
 
   void clean_up() {
@@ -248,8 +261,7 @@ class SleepProgram {
     if (auto problem = allocator_.check_invariants()) return fail(*problem);
     std::int64_t asleep = 0;
     for (const auto& [address, block] : held_) {
-      const auto size = static_cast<std::int64_t>((block.size + 511) / 512 * 512);
-      asleep += block.is_asleep ? size : 0;
+      asleep += block.is_asleep ? static_cast<std::int64_t>(block.block_bytes) : 0;
       if (allocator_.find_block(address).has_value() == block.is_asleep) {
         return fail("a block is not where it was");
       }

@@ -248,11 +248,53 @@ TEST_F(SleepTest, NamesAreThoseOfScopes) {
   EXPECT_EQ(allocator_.wake("").blocks, 3U);
 }
 
-TEST_F(SleepTest, SmallBlocksStay) {
+// Small blocks lie in pages of 2 MiB, which go where all that is held in them sleeps.
+TEST_F(SleepTest, SmallBlocksSleepByThePage) {
+  std::vector<DeviceAddress> norms;
+  for (int i = 0; i < 40; ++i) {
+    norms.push_back(allocate("weights", 4_KiB + 100));
+    fill(norms.back(), i, 4_KiB + 100);
+  }
+  const std::int64_t bytes = allocated();
+  const SleepChange slept = allocator_.sleep("weights", SleepContents::kKeptOnHost);
+  EXPECT_EQ(slept.blocks, 40U);
+  EXPECT_EQ(slept.device_bytes, 2_MiB);
+  EXPECT_EQ(sleeping(), bytes);
+  EXPECT_EQ(allocated(), 0);
+  EXPECT_EQ(reserved(), 0);
+  EXPECT_EQ(allocator_.find_block(norms[3]), std::nullopt);
+  EXPECT_EQ(allocator_.check_invariants(), std::nullopt);
+  // Others get no block of that page, and two of these are freed.
+  const DeviceAddress other = allocate("other", 4_KiB + 100);
+  EXPECT_EQ(std::ranges::count(norms, other), 0);
+  EXPECT_TRUE(worked(allocator_.try_free(norms[5])));
+  EXPECT_TRUE(worked(allocator_.try_free(norms[39])));
+  EXPECT_FALSE(allocator_.try_free(norms[5]));
+  EXPECT_FALSE(allocator_.try_free(norms[6] + 512));
+  EXPECT_EQ(allocator_.check_invariants(), std::nullopt);
+  EXPECT_EQ(allocator_.wake("weights").blocks, 38U);
+  for (int i = 0; i < 39; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    EXPECT_TRUE(i == 5 || holds(norms[at], i, 4_KiB + 100)) << i;
+  }
+  EXPECT_FALSE(allocator_.try_free(norms[5]));
+  EXPECT_TRUE(worked(allocator_.try_free(norms[6])));
+}
+
+TEST_F(SleepTest, SmallBlocksStayWithOneThatIsAwake) {
   const DeviceAddress norm = allocate("weights", 4_KiB);
+  const DeviceAddress other = allocate("other", 60_KiB);
   fill(norm, 5, 4_KiB);
   EXPECT_EQ(allocator_.sleep("weights").blocks, 0U);
   EXPECT_TRUE(holds(norm, 5, 4_KiB));
+  allocator_.free(other);
+  EXPECT_EQ(allocator_.sleep("weights").blocks, 1U);
+  EXPECT_TRUE(worked(allocator_.try_free(norm)));
+  EXPECT_EQ(allocator_.check_invariants(), std::nullopt);
+  EXPECT_EQ(sleeping(), 0);
+  const DeviceAddress again = allocate("weights", 4_KiB);  // perhaps of the same page
+  fill(again, 6, 4_KiB);
+  EXPECT_TRUE(holds(again, 6, 4_KiB));
 }
 
 TEST_F(SleepTest, WaitsForWhatIsQueued) {

@@ -27,6 +27,51 @@ namespace {
 using device::CpuDevice;
 using headroom::testing::worked;
 
+// Some threads free small blocks, without the lock, while these fall asleep and wake.
+TEST(SleepThreads, SmallBlocksAreFreedOnce) {
+  const auto device = CpuDevice::create({.capacity_bytes = 64_MiB, .granularity_bytes = 64_KiB});
+  PagedAllocator allocator(*device, {.page_bytes = 256_KiB, .large_page_bytes = 1_MiB});
+  std::atomic<bool> is_over{false};
+  std::atomic<int> refused{0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      const AnnotationScope names("small");
+      const StreamId stream = device->create_stream().value();  // and so pages of its own
+      std::minstd_rand random(i + 1);
+      std::vector<DeviceAddress> held;
+      while (!is_over) {
+        if (const auto block = allocator.try_allocate(1 + random() % 4'000, stream)) {
+          held.push_back(*block);
+        }
+        if (held.size() < 20 + random() % 20) continue;
+        std::swap(held[random() % held.size()], held.back());
+        if (!allocator.try_free(held.back())) ++refused;
+        held.pop_back();
+      }
+      for (const DeviceAddress block : held) refused += allocator.try_free(block) ? 0 : 1;
+    });
+  }
+  std::size_t slept = 0;
+  // Until it has happened often: a page in which a thread keeps a free block stays awake.
+  for (int round = 0, times = 0; round < 200'000 && times < 200; ++round) {
+    const std::size_t blocks = allocator.sleep("small").blocks;
+    times += blocks > 0 ? 1 : 0;
+    slept += blocks;
+    (void)allocator.wake("small");
+    if (round % 50 == 0) {
+      EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+    }
+  }
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_GT(slept, 0U);
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  EXPECT_EQ(allocator.statistics().allocated_bytes.all.current, 0);
+  EXPECT_EQ(allocator.statistics().sleeping_bytes.current, 0);
+}
+
 // A block is filled with one byte, which it holds until it is freed.
 bool is_filled_with(device::Device& device,
                     DeviceAddress address,

@@ -221,7 +221,6 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
     if (arena.kind == internal::ArenaKind::kSlab) continue;
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
       const BlockState state = block_state(*block);
-      if (block->holder == internal::BlockHolder::kSleeper) asleep += block->size;
       if (!block->is_of_user()) continue;
       if (state == BlockState::kAllocated) allocated += block->size;
       if (state == BlockState::kAllocated || state == BlockState::kPendingFree)
@@ -235,6 +234,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   if (allocated != static_cast<std::uint64_t>(stats_.allocated_bytes.all.current)) {
     return "allocated is not the sum of its blocks";
   }
+  for (const auto& [address, sleeper] : s.sleepers.all) asleep += sleeper.block_bytes();
   if (asleep != static_cast<std::uint64_t>(stats_.sleeping_bytes.current)) {
     return "sleeping is not the sum of its blocks";
   }

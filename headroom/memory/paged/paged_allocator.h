@@ -180,18 +180,22 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] Block* find_in_pool(PoolId id, DeviceAddress address) const;
   void hand_out_at(const Request& request, Block& hole, DeviceAddress at);
   void trim_when_idle();
-  // Blocks that sleep, in paged/sleep.cpp:
-  [[nodiscard]] std::vector<Block*> awake_in(std::string_view scope) const;
-  void wait_for_users(const std::vector<Block*>& blocks);
-  [[nodiscard]] internal::Sleepers prepare_sleepers(const std::vector<Block*>& blocks,
-                                                    SleepContents contents);
-  void fall_asleep(internal::Sleepers& sleepers) noexcept;
+  // Blocks that sleep, in paged/sleep.cpp and paged/wake.cpp:
+  void refuse_capture(const char* call) const;
+  void add_blocks_in(std::string_view scope, internal::Sleepers& falling) const;
+  void add_slabs_in(std::string_view scope, internal::Sleepers& falling) const;
+  void wait_for_users(const internal::Sleepers& falling);
+  void keep_contents(internal::Sleepers& falling, SleepContents contents);
+  SleepChange fall_asleep(internal::Sleepers& falling) noexcept;
   void give_back_sleeping() noexcept;
   [[nodiscard]] Woken wake_all(const std::vector<internal::Sleeper*>& sleepers);
   void bring_back(const std::vector<Block*>& blocks, Woken& woken);
   void make_room_for(std::uint64_t missing_bytes);
   void restore(const std::vector<internal::Sleeper*>& sleepers, Woken& woken);
   void awake(const std::vector<internal::Sleeper*>& sleepers) noexcept;
+  template <class Function>  // in paged/internal/paged_state.h
+  static void for_each_note(const internal::Sleeper& sleeper, Function&& function);
+  void count_slab_page(bool is_taken) noexcept;
   device::DeviceResult<void> free_sleeper(DeviceAddress address);
   [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
   [[nodiscard]] static BlockNote note_of(const internal::SlabBlock& block) noexcept;

@@ -20,7 +20,6 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
     return {};
   }
   if (freed == Freed::kElsewhere) return free_locked(address);
-  if (freed == Freed::kUnknown) return not_held(device_, address);
   return free_small_locked(address, freed == Freed::kBegun);
 }
 
@@ -76,7 +75,7 @@ DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address, bool
   Block* const uses = has_begun ? nullptr : s.slab_uses.find(address);
   if (uses == nullptr) {
     const auto block = has_begun ? s.slabs.finish_free(address) : s.slabs.free(address);
-    if (!block) return not_held(device_, address);
+    if (!block) return free_sleeper(address);
     record_free_requested(note_of(*block));
     record_free_completed(note_of(*block));
     return {};

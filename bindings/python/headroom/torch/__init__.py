@@ -202,7 +202,8 @@ def sleep(tag: str = "", *, keep: bool = False) -> int:
     r"""Gives the memory of tagged tensors back to their devices; their addresses stay theirs.
 
     Returns the bytes that came back. Waits for everything that is queued. Until :func:`wake`, nothing
-    may read or write the tensors; they may be freed. Tensors of up to 64 KiB stay as they are.
+    may read or write the tensors; they may be freed. Tensors of up to 64 KiB stay as they are
+    where a page of 2 MiB holds others too.
 
     Args:
         tag (str, optional): which; the name of the :func:`scope` in which they were made, or

@@ -163,4 +163,13 @@ inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBloc
           .context = block.context};
 }
 
+// Of the user's blocks, as statistics and events have them.
+template <class Function>
+void PagedAllocator::for_each_note(const internal::Sleeper& sleeper, Function&& function) {
+  if (!sleeper.is_of_slabs()) return function(note_of(*sleeper.block), sleeper.tag);
+  for (const internal::SleepingSlot& slot : sleeper.slabs.held) {
+    function(note_of(slot.block), slot.tag);
+  }
+}
+
 }  // namespace headroom::memory
