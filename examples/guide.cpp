@@ -53,6 +53,20 @@ void limit() {
   std::printf("limit %s\n", format_bytes(*cache.limit()).c_str());
 }
 
+void sleep() {
+  auto host = device::CpuDevice::create({.capacity_bytes = 256_MiB});
+  memory::PagedAllocator cache(*host);
+  const auto weights = [&] {
+    const memory::AnnotationScope scope("weights");
+    return cache.allocate(128_MiB);
+  }();
+  cache.sleep("weights", memory::SleepContents::kKeptOnHost);  // 128 MiB are the device's again
+  memory::Buffer meanwhile(cache, 192_MiB);
+  meanwhile.reset();
+  cache.wake("weights");  // at the same address, with the same contents
+  std::printf("awake %s\n", format_bytes(cache.find_block(weights)->size_bytes).c_str());
+}
+
 void streams() {
   auto host = device::CpuDevice::create({.capacity_bytes = 256_MiB});
   memory::CachingAllocator cache(*host);
@@ -95,6 +109,7 @@ int main() {
   allocate();
   own_one();
   limit();
+  sleep();
   streams();
   categories();
   reports();

@@ -459,10 +459,37 @@ def sleep_and_wake(folder):
     # Other programs may take memory of the card meanwhile.
     assert torch.cuda.mem_get_info()[0] - before >= 4096 * MB, "no memory went back to the device"
     assert bool((kept == 7).all())
+    assert ht.memory_allocated() < 16 * MB, ht.memory_allocated()
+    assert ht.account()["sleeping_bytes"] >= 512 * MB
     ht.wake("weights")
     assert weights.data_ptr() == address
     weights.fill_(3)
     assert bool((weights == 3).all()) and bool((kept == 7).all())
+    # What it holds comes back, and a graph that was captured goes on with the same addresses.
+    graph = torch.cuda.CUDAGraph()
+    outside = torch.zeros(1, device="cuda")
+    with torch.cuda.graph(graph):
+        outside.copy_(weights[:1].float())
+    ht.sleep("weights", keep=True)
+    other = torch.zeros(256 * MB, dtype=torch.uint8, device="cuda")
+    ht.wake("weights")
+    assert bool((weights == 3).all()) and not bool(other.any())
+    graph.replay()
+    assert outside.item() == 3
+    # Where there is no room, it sleeps on.
+    del other
+    ht.sleep("weights", keep=True)
+    torch.cuda.empty_cache()
+    rest = torch.empty(torch.cuda.mem_get_info()[0] - 256 * MB, dtype=torch.uint8, device="cuda")
+    try:
+        ht.wake("weights")
+    except torch.OutOfMemoryError as error:
+        assert "asleep" in str(error), error
+    else:
+        raise AssertionError("waking without room raised nothing")
+    del rest
+    ht.wake("weights")
+    assert bool((weights == 3).all())
 
 
 # --- Running them ---------------------------------------------------------------------------------

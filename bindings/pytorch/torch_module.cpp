@@ -4,6 +4,8 @@
 #include <string>
 
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -58,6 +60,28 @@ py::dict pop_scope() {
   return answer;
 }
 
+// Whatever uses the memory, on streams that nobody recorded too, has run.
+void wait_for_devices() {
+  for (int i = 0; i < bridge::opened_count(); ++i) {
+    if (bridge::opened_memory(i) == nullptr) continue;
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(i));
+    c10::cuda::device_synchronize();
+  }
+}
+
+std::uint64_t sleep(const std::string& tag, bool keeps_contents) {
+  wait_for_devices();
+  return bridge::sleep(tag, keeps_contents);
+}
+
+std::uint64_t wake(const std::string& tag) {
+  if (const auto bytes = bridge::wake(tag)) return *bytes;
+  const bridge::Failure& failure = bridge::last_failure();
+  TORCH_CHECK(failure.is_out_of_memory, failure.text);
+  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                              failure.text);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -81,4 +105,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("scope_push", &push_scope, arg("name"), arg("device") = py::none());
   module.def("scope_pop", &pop_scope);
   module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));
+  module.def("sleep", &sleep, arg("tag"), arg("keeps_contents"), release());
+  module.def("wake", &wake, arg("tag"), release());
 }

@@ -124,6 +124,9 @@ std::string reserved_text(const Account& account) {
   if (account.largest_cached_bytes != 0) {
     text += ", largest cached block " + format_bytes(account.largest_cached_bytes);
   }
+  if (account.sleeping_bytes != 0) {
+    text += ", beside blocks of " + format_bytes(account.sleeping_bytes) + " asleep";
+  }
   if (account.page_bytes != 0) {
     text += ", in pages of " + format_bytes(account.page_bytes);
   } else if (account.is_expandable) {

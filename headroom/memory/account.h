@@ -47,6 +47,7 @@ struct Account {
   std::optional<std::uint64_t> limit_below_bytes{};
   std::uint64_t largest_cached_bytes = 0;  // the largest free block on the request's stream
   bool is_expandable = false;              // segments grow, so cached pages need not be whole
+  std::uint64_t sleeping_bytes = 0;        // of blocks that sleep: they hold no byte of the card
   std::uint64_t page_bytes = 0;  // paged: whole free pages serve any request, so none is stranded
 
   // The request that failed; 0 when nothing did.

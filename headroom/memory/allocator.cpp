@@ -71,15 +71,23 @@ AllocationResult<DeviceAddress> Allocator::try_allocate(std::uint64_t size_bytes
   return address;
 }
 
+namespace {
+
+[[noreturn]] void throw_failure(const AllocationFailure& failure) {
+  if (failure.reason == FailureReason::kDevice) throw Error(to_string(failure.status));
+  if (failure.report == nullptr) throw std::bad_alloc();
+  throw OutOfMemory(failure.report);
+}
+
+}  // namespace
+
 DeviceAddress Allocator::allocate(std::uint64_t size_bytes, StreamId stream) {
   std::optional<AllocationFailure> failure;
   const DeviceAddress address = allocate_or_fail(size_bytes, stream, failure);
   if (!failure) [[likely]] {
     return address;
   }
-  if (failure->reason == FailureReason::kDevice) throw Error(to_string(failure->status));
-  if (failure->report == nullptr) throw std::bad_alloc();
-  throw OutOfMemory(failure->report);
+  throw_failure(*failure);
 }
 
 DeviceResult<void> Allocator::try_free(DeviceAddress address) noexcept {
@@ -330,6 +338,33 @@ void Allocator::set_pool_source(PoolId id, SegmentSource source) {
 PoolChange Allocator::restore_pool(PoolId id, std::span<const BlockInfo> blocks) {
   check_private(id, "restore_pool");
   return core_.do_restore_pool(id, blocks);
+}
+
+// --- Sleep ---------------------------------------------------------------------------------------
+
+SleepChange Allocator::sleep(std::string_view scope, SleepContents contents) {
+  if (is_forked()) throw Forked();
+  return core_.do_sleep(scope, contents);
+}
+
+AllocationResult<SleepChange> Allocator::try_wake(std::string_view scope) {
+  if (is_forked()) {
+    return Unexpected(
+        AllocationFailure{.reason = FailureReason::kDevice, .status = forked("wake")});
+  }
+  try {
+    return core_.do_wake(scope);
+  } catch (const std::bad_alloc&) {
+    return Unexpected(
+        AllocationFailure{.reason = FailureReason::kDevice,
+                          .status = {.code = StatusCode::kOutOfHostMemory, .call = "wake"}});
+  }
+}
+
+SleepChange Allocator::wake(std::string_view scope) {
+  const auto woken = try_wake(scope);
+  if (woken) return *woken;
+  throw_failure(woken.error());
 }
 
 // --- Reports -------------------------------------------------------------------------------------

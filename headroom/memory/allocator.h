@@ -34,6 +34,7 @@
 #include "headroom/memory/event.h"
 #include "headroom/memory/out_of_memory.h"
 #include "headroom/memory/pool.h"
+#include "headroom/memory/sleep.h"
 #include "headroom/memory/stats.h"
 #include "headroom/memory/types.h"
 
@@ -137,6 +138,22 @@ class Allocator {
   // or the cache is emptied. Returns the bytes taken.
   AllocationResult<std::uint64_t> reserve(std::optional<std::uint64_t> size_bytes = std::nullopt,
                                           StreamId stream = StreamId::kDefault) noexcept;
+
+  // --- Sleep ------------------------------------------------------------------------------------
+
+  // The blocks that were allocated in a scope of this name (`a/b`: one in the other; no name: all)
+  // give their memory back to the device and keep their addresses, which nobody may use until
+  // wake(); they may be freed. Waits for what is queued on the streams that use them. A page that
+  // other blocks share stays. Blocks of up to 64 KiB sleep and wake by the page, where all that are
+  // held in it were allocated in the scope; others stay awake. Statistics and sinks see a free, and
+  // an allocation when they wake. Throws InvalidArgument where the allocator cannot do it
+  // (PagedAllocator can), during a capture, and where one of the blocks is in a private pool; Error
+  // where the device failed. Then nothing sleeps that did not before.
+  SleepChange sleep(std::string_view scope, SleepContents contents = SleepContents::kDiscarded);
+  // Those of these blocks that sleep have memory again, all or none. Throws as sleep does, and
+  // OutOfMemory: what sleeps goes on sleeping, and a later call may succeed.
+  SleepChange wake(std::string_view scope);
+  [[nodiscard]] AllocationResult<SleepChange> try_wake(std::string_view scope);
 
   // --- Private pools --------------------------------------------------------------------------
 

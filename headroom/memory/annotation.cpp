@@ -120,6 +120,16 @@ void announce_iteration(std::uint64_t number, bool is_start) noexcept {
   announce_scope({name.data(), static_cast<std::size_t>(size)}, is_start);
 }
 
+// Calls function(name) for each name of `a/b`.
+template <class Function>
+void for_each_name(std::string_view names, Function&& function) {
+  while (!names.empty()) {
+    const std::size_t end = std::min(names.find('/'), names.size());
+    if (end > 0) function(names.substr(0, end));
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+}
+
 bool is_phase_name(std::string_view name) noexcept {
   for (const Phase phase : {Phase::kForward,
                             Phase::kBackward,
@@ -134,11 +144,7 @@ bool is_phase_name(std::string_view name) noexcept {
 }  // namespace
 
 AnnotationId intern_annotation(AnnotationId parent, std::string_view name) {
-  while (!name.empty()) {
-    const std::size_t end = std::min(name.find('/'), name.size());
-    if (end > 0) parent = interner().intern(parent, name.substr(0, end));
-    name.remove_prefix(std::min(end + 1, name.size()));
-  }
+  for_each_name(name, [&](std::string_view one) { parent = interner().intern(parent, one); });
   return parent;
 }
 
@@ -153,6 +159,12 @@ AnnotationPath::AnnotationPath(AnnotationId id) : names_(interner().names(id)) {
 
 bool AnnotationPath::ends_with(Phase phase) const noexcept {
   return !names_.empty() && names_.back() == to_string(phase);
+}
+
+bool AnnotationPath::is_inside(std::string_view scope) const {
+  std::vector<std::string_view> wanted;
+  for_each_name(scope, [&](std::string_view name) { wanted.push_back(name); });
+  return !std::ranges::search(names_, wanted).empty() || wanted.empty();
 }
 
 std::span<const std::string_view> AnnotationPath::inside(Phase phase) const noexcept {

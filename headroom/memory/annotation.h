@@ -46,6 +46,9 @@ class AnnotationPath {
   // Outermost first. They live as long as the process.
   [[nodiscard]] std::span<const std::string_view> names() const noexcept { return names_; }
   [[nodiscard]] bool ends_with(Phase phase) const noexcept;
+  // Whether the names of `scope` follow one another in the path; `a/b` is two. No name is in every
+  // path.
+  [[nodiscard]] bool is_inside(std::string_view scope) const;
   // The names inside the innermost scope of that phase; none where there is no such scope.
   [[nodiscard]] std::span<const std::string_view> inside(Phase phase) const noexcept;
   // The first name inside a phase that is no phase itself; empty where there is none.

@@ -73,6 +73,14 @@ void AllocatorCore::do_set_pool_source(PoolId, std::shared_ptr<const SegmentSour
       "set_pool_source: this allocator cannot; the paged one can (backend:paged)");
 }
 
+SleepChange AllocatorCore::do_sleep(std::string_view, SleepContents) {
+  throw InvalidArgument("sleep: this allocator cannot; the paged one can (backend:paged)");
+}
+
+AllocationResult<SleepChange> AllocatorCore::do_wake(std::string_view) {
+  throw InvalidArgument("wake: this allocator cannot; the paged one can (backend:paged)");
+}
+
 PoolChange AllocatorCore::do_restore_pool(PoolId, std::span<const BlockInfo>) {
   throw InvalidArgument("restore_pool: this allocator cannot; the paged one can (backend:paged)");
 }
@@ -230,6 +238,11 @@ void AllocatorCore::TagScope::begin(AllocatorCore& core) {
   outer_ = static_cast<TagScope*>(std::exchange(t_tag_scope, this));
 }
 
+AllocatorCore::TagScope::TagScope(AllocatorCore& core, Tag tag) noexcept
+    : core_(&core),
+      outer_(static_cast<TagScope*>(std::exchange(t_tag_scope, this))),
+      tag_(std::move(tag)) {}
+
 void AllocatorCore::TagScope::end() noexcept { t_tag_scope = outer_; }
 
 const Tag* AllocatorCore::current_tag() const noexcept {
@@ -300,6 +313,7 @@ Account AllocatorCore::account_for(const FailedRequest& request,
   }
   account.pending_bytes = static_cast<std::uint64_t>(stats_.active_bytes.all.current -
                                                      stats_.allocated_bytes.all.current);
+  account.sleeping_bytes = static_cast<std::uint64_t>(stats_.sleeping_bytes.current);
   std::unordered_map<AnnotationId, SiteBytes> sites;
   for (const LiveBlock& block : live_blocks()) {
     account.live_bytes[static_cast<std::size_t>(block.context.category)] += block.requested_bytes;

@@ -112,6 +112,7 @@ class AllocatorCore : public Allocator {
   [[nodiscard]] bool has_capture() const noexcept { return captures_ > 0; }
   [[nodiscard]] bool tells_of_blocks() const noexcept { return wanted_.meets(kBlockActions); }
   class TagScope;  // the tag of the request under way, in internal/tag_scope.h
+  [[nodiscard]] Tag tag_of(DeviceAddress block) const;
   // Whether `size_bytes` more may be taken from the device.
   [[nodiscard]] bool limit_allows(std::uint64_t size_bytes) const noexcept;
 
@@ -146,6 +147,8 @@ class AllocatorCore : public Allocator {
   virtual void do_end_allocate_to_pool(PoolId id) = 0;
   virtual void do_set_pool_source(PoolId id, std::shared_ptr<const SegmentSource> source);
   virtual PoolChange do_restore_pool(PoolId id, std::span<const BlockInfo> blocks);
+  virtual SleepChange do_sleep(std::string_view scope, SleepContents contents);
+  virtual AllocationResult<SleepChange> do_wake(std::string_view scope);
   // A share of the device in bytes; nothing when it means no bound.
   [[nodiscard]] virtual std::optional<std::uint64_t> limit_for_fraction(double fraction) const;
 
@@ -224,7 +227,6 @@ class AllocatorCore : public Allocator {
   // Throws InvalidArgument, saying which call it was, where the pool has no user.
   [[nodiscard]] internal::PoolUse& pool_in_use(PoolId id, const char* call) const;
   [[nodiscard]] const Tag* current_tag() const noexcept;
-  [[nodiscard]] Tag tag_of(DeviceAddress block) const;
   void add_tags(std::vector<SegmentInfo>& segments) const;
 
   Actions wanted_{};  // by any of the sinks

@@ -20,6 +20,7 @@ set(HEADROOM_MEMORY_SOURCES
   internal/magazines.cpp
   internal/slab_heap.cpp
   internal/slab_inspect.cpp
+  internal/slab_sleep.cpp
   paged/allocate.cpp
   paged/fingerprint.cpp
   paged/inspect.cpp
@@ -32,13 +33,16 @@ set(HEADROOM_MEMORY_SOURCES
   paged/internal/page_release.cpp
   paged/internal/page_rests.cpp
   paged/internal/page_search.cpp
+  paged/internal/page_sleep.cpp
   paged/internal/page_table.cpp
   paged/internal/page_table_check.cpp
   paged/internal/stream_clocks.cpp
   paged/paged_allocator.cpp
   paged/pools.cpp
   paged/release.cpp
+  paged/sleep.cpp
   paged/stitch.cpp
+  paged/wake.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp
   stats.cpp
@@ -64,5 +68,6 @@ set(HEADROOM_MEMORY_HEADERS
   pool.h
   parse_pytorch_message.h
   pytorch_message.h
+  sleep.h
   stats.h
   types.h)

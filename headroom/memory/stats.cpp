@@ -42,6 +42,7 @@ void for_each_stat(Statistics& stats, Function&& function) {
   }
   for (const NamedStat& entry : kStats) function(stats.*entry.member);
   function(stats.live_bytes);
+  function(stats.sleeping_bytes);
   for (Stat& stat : stats.category_bytes) function(stat);
 }
 

@@ -85,6 +85,8 @@ struct Statistics {
   Stat oversize_segments;
   // Ours: the sum of the sizes asked for, each rounded up to 512, whatever the policy.
   Stat live_bytes;
+  // Ours: bytes of the blocks that sleep, which no other quantity counts.
+  Stat sleeping_bytes;
   // Ours: bytes of the blocks somebody holds, by what they are for.
   std::array<Stat, kCategoryCount> category_bytes;
 

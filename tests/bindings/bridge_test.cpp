@@ -5,8 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -353,6 +356,58 @@ TEST(BridgeScopes, NestAndTellTheirPeaks) {
   EXPECT_GE(peaks.peak_allocated, 24_MiB);
   EXPECT_GE(peaks.peak_allocated, inner_peaks.peak_allocated);
   EXPECT_THROW(bridge::pop_scope(), std::runtime_error);
+}
+
+// What has the tag, on each of two devices.
+TEST(BridgeSleep, TaggedMemoryComesBackAtItsAddress) {
+  DeviceMemory& first = memory(0);
+  DeviceMemory& second = memory(1);
+  bridge::push_scope("weights", 0);
+  void* const a = take(first, 8_MiB);
+  void* const b = take(second, 4_MiB);
+  (void)bridge::pop_scope();
+  std::memset(a, 3, 8_MiB);
+  std::memset(b, 4, 4_MiB);
+  EXPECT_EQ(bridge::sleep("cache", false), 0U);
+  const std::uint64_t before = first.reserved_bytes() + second.reserved_bytes();
+  const std::uint64_t given = bridge::sleep("weights", /*keeps_contents=*/true);
+  EXPECT_GE(given, 8_MiB);
+  EXPECT_EQ(before - (first.reserved_bytes() + second.reserved_bytes()), given);
+  EXPECT_THAT(first.report(), HasSubstr("8MiB asleep"));
+  EXPECT_THAT(first.account_json(), HasSubstr("\"sleeping_bytes\": 8388608"));
+  EXPECT_EQ(first.block_bytes(a), 0U);
+
+  (void)bridge::empty_caches({});
+  first.set_limit(first.reserved_bytes());
+  EXPECT_EQ(bridge::wake("weights"), std::nullopt);
+  EXPECT_TRUE(bridge::last_failure().is_out_of_memory);
+  EXPECT_THAT(bridge::last_failure().text, HasSubstr("Tried to allocate 8.00 MiB"));
+  first.set_limit(std::nullopt);
+  EXPECT_TRUE(bridge::wake("weights").has_value());
+  EXPECT_EQ(first.block_bytes(a), 8_MiB);
+  EXPECT_EQ(static_cast<const char*>(a)[8_MiB - 1], 3);
+  EXPECT_EQ(static_cast<const char*>(b)[4_MiB - 1], 4);
+  EXPECT_TRUE(bridge::free_block(a));
+  EXPECT_EQ(bridge::sleep("weights", false), 4_MiB);
+  EXPECT_TRUE(bridge::free_block(b)) << "also while it sleeps";
+}
+
+TEST(BridgeSleep, WhatIsInAPoolIsRefused) {
+  DeviceMemory& m = memory(2);
+  const PoolKey pool{0, 11};
+  bridge::push_scope("graph", 2);
+  m.begin_allocate_to_pool(pool, {}, 0);
+  void* const block = take(m, 2_MiB);
+  m.end_allocate_to_pool(pool);
+  (void)bridge::pop_scope();
+  try {
+    (void)bridge::sleep("graph", false);
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("private pool"));
+  }
+  EXPECT_TRUE(bridge::free_block(block));
+  m.release_pool(pool);
 }
 
 std::uint64_t number_after(const std::string& json, const std::string& name) {

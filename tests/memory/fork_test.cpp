@@ -2,8 +2,10 @@
 // answer from every call. HEADROOM_FORKS says how many (10,000 take some minutes).
 #include "headroom/base/fork.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -85,6 +87,7 @@ bool every_call_refuses(Allocator& allocator, DeviceAddress small, DeviceAddress
   }
   ok &= allocator.misuse_count() == 0;
   ok &= refused(allocator.reserve(1_MiB));
+  ok &= refused(allocator.try_wake(""));
   ok &= allocator.empty_cache() == 0 && allocator.trim(0) == 0;
   allocator.process_events();
   allocator.mark_step();
@@ -100,6 +103,7 @@ bool every_call_refuses(Allocator& allocator, DeviceAddress small, DeviceAddress
       [&] { (void)allocator.statistics(); },
       [&] { (void)allocator.account(); },
       [&] { (void)allocator.segments(); },
+      [&] { (void)allocator.sleep(""); },
       [&] { (void)allocator.fingerprint(); },
       [&] { (void)allocator.check_invariants(); },
       [&] { (void)allocator.largest_cached_bytes(); },
@@ -159,6 +163,23 @@ TEST_P(ForkTest, EveryCallInTheChildRefuses) {
   EXPECT_FALSE(allocator_->limit());
   EXPECT_TRUE(allocator_->try_free(small) && allocator_->try_free(large));
   EXPECT_EQ(allocator_->check_invariants(), std::nullopt);
+}
+
+TEST(ForkSleep, WhatSleepsInTheParentWakesThere) {
+  const auto device = small_device();
+  PagedAllocator allocator(*device);
+  const DeviceAddress block = allocator.allocate(32_MiB);
+  EXPECT_TRUE(device->fill(block, 7, 32_MiB, StreamId::kDefault));
+  EXPECT_EQ(allocator.sleep("", SleepContents::kKeptOnHost).blocks, 1U);
+  EXPECT_TRUE(is_true_in_child([&] {
+    const auto woken = allocator.try_wake("");
+    return !woken && woken.error().status == StatusCode::kForked &&
+           throws_forked([&] { (void)allocator.sleep(""); }) && !allocator.try_free(block);
+  }));
+  EXPECT_EQ(allocator.wake("").blocks, 1U);
+  std::vector<std::uint8_t> bytes(32_MiB);
+  EXPECT_TRUE(device->copy_to_host(bytes.data(), block, bytes.size(), StreamId::kDefault));
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 7), static_cast<std::ptrdiff_t>(bytes.size()));
 }
 
 TEST_P(ForkTest, AThreadOfTheChildIsRefusedToo) {

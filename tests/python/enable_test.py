@@ -105,6 +105,48 @@ class Errors(Programs):
         """)
 
 
+class Full(Programs):
+    def test_sleep_and_wake_reach_the_compiled_module(self):
+        self.run_code("""
+            import types
+            import headroom.torch as ht
+            from headroom.torch import _build, _full
+            calls = []
+
+            def sleep(tag, keeps_contents):
+                calls.append((tag, keeps_contents))
+                return 2048
+
+            def wake(tag):
+                calls.append(tag)
+                if tag == "large":
+                    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 KiB")
+                return 1024
+
+            native = types.SimpleNamespace(enable=lambda given: None, sleep=sleep, wake=wake)
+            _build.module_for = lambda torch, tries_again=False: None
+            _full._import_module = lambda path: native
+            assert ht.enable(route="full") == "full"
+            assert ht.sleep("weights", keep=True) == 2048
+            assert ht.sleep() == 2048
+            assert ht.wake("weights") == 1024
+            assert ht.wake() == 1024
+            assert calls == [("weights", True), ("", False), "weights", ""], calls
+            try:
+                ht.wake("large")
+            except RuntimeError as error:
+                assert "out of memory" in str(error)
+            else:
+                raise AssertionError("nothing was raised")
+            try:
+                ht.sleep("weights", True)
+            except TypeError:
+                pass
+            else:
+                raise AssertionError("keep is given by name")
+        """)
+
+
 class Plain(Programs):
     def test_every_hook_is_registered(self):
         lines = self.run_code("""

@@ -157,7 +157,8 @@ HEADROOM_BRIDGE std::vector<std::string> configure(const Settings& settings);
 HEADROOM_BRIDGE bool free_block(void* block) noexcept;
 HEADROOM_BRIDGE std::uint64_t empty_caches(PoolKey pool) noexcept;
 
-// --- Scopes, idle memory -------------------------------------------------------------------------
+// --- Scopes, memory that is not needed
+// -------------------------------------------------------------------------
 
 struct ScopePeaks {
   std::string path{};
@@ -172,6 +173,13 @@ HEADROOM_BRIDGE ScopePeaks pop_scope();
 // From now on, `after_ms` after a device's last growth, keeps at most `keep_bytes` cached there.
 // Nothing turns it off again but a negative time.
 HEADROOM_BRIDGE void set_idle_trim(std::int64_t after_ms, std::uint64_t keep_bytes);
+
+// Of every opened device: what was allocated in a scope of this name (all of it, without one) gives
+// its memory back and keeps its addresses, until wake(). Returns the bytes that came back. A device
+// that refuses throws; the others may sleep then, and a second call goes on.
+HEADROOM_BRIDGE std::uint64_t sleep(std::string_view tag, bool keeps_contents);
+// Nothing where a device has too little memory: last_failure() says why, and it sleeps on.
+[[nodiscard]] HEADROOM_BRIDGE std::optional<std::uint64_t> wake(std::string_view tag);
 
 [[nodiscard]] HEADROOM_BRIDGE std::string version();
 

@@ -181,7 +181,8 @@ std::string to_json(const memory::Account& account) {
          number_fields({{"total_bytes", account.total_bytes}}) + ", \"lines\": {" + lines + "}, " +
          number_fields({{"reserved_bytes", account.reserved()}}) + ", \"limit_bytes\": " +
          (account.limit_bytes ? std::to_string(*account.limit_bytes) : "null") + ", " +
-         number_fields({{"largest_cached_bytes", account.largest_cached_bytes}}) +
+         number_fields({{"largest_cached_bytes", account.largest_cached_bytes},
+                        {"sleeping_bytes", account.sleeping_bytes}}) +
          ", \"live_by_category\": " + categories_json(account) +
          ", \"sites\": " + sites_json(account) + "}";
 }

@@ -39,6 +39,8 @@ namespace headroom::bridge {
 // What PyTorch's error says: its own first sentence, which programs look for, then the report.
 [[nodiscard]] Failure to_bridge(const memory::AllocationFailure& failure);
 
+// What last_failure() answers in this thread from now on.
+void remember_failure(const memory::AllocationFailure& failure) noexcept;
 [[nodiscard]] std::string to_json(const memory::Account& account);
 
 }  // namespace headroom::bridge

@@ -19,15 +19,15 @@ Failure& failure_of_thread() {
   return failure;
 }
 
-void remember(const memory::AllocationFailure& failure) noexcept {
+}  // namespace
+
+void remember_failure(const memory::AllocationFailure& failure) noexcept {
   try {
     failure_of_thread() = to_bridge(failure);
   } catch (...) {  // No memory for the sentence.
     failure_of_thread() = {};
   }
 }
-
-}  // namespace
 
 const Failure& last_failure() noexcept { return failure_of_thread(); }
 
@@ -43,12 +43,12 @@ void* DeviceMemory::allocate(std::size_t size_bytes,
   impl.captures.look();
   const auto id = StreamCache::find(impl.device, stream, is_lasting);
   if (!id) [[unlikely]] {
-    remember({.reason = memory::FailureReason::kDevice, .status = id.error()});
+    remember_failure({.reason = memory::FailureReason::kDevice, .status = id.error()});
     return nullptr;
   }
   const auto block = impl.allocator.try_allocate(size_bytes, *id);
   if (!block) [[unlikely]] {
-    remember(block.error());
+    remember_failure(block.error());
     return nullptr;
   }
   return to_pointer(*block);

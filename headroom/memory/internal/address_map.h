@@ -43,6 +43,10 @@ class AddressMap {
     }
   }
 
+  void prepare_for(std::size_t inserts) {
+    while (size_ + inserts > most_) grow();
+  }
+
   // The address is not 0 and not in the map.
   void insert(DeviceAddress address, Block* block) noexcept {
     for (std::size_t i = home(address);; i = next(i)) {

@@ -6,6 +6,7 @@
 
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
+#include "headroom/memory/internal/slab_lists.h"
 
 namespace headroom::memory::internal {
 namespace {
@@ -13,25 +14,6 @@ namespace {
 std::uint64_t next_heap_id() noexcept {
   static std::atomic<std::uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
-}
-
-template <class T>
-void link_in(T*& head, T& entry) noexcept {
-  entry.prev = nullptr;
-  entry.next = head;
-  if (head != nullptr) head->prev = &entry;
-  head = &entry;
-}
-
-template <class T>
-void unlink_from(T*& head, T& entry) noexcept {
-  (entry.prev != nullptr ? entry.prev->next : head) = entry.next;
-  if (entry.next != nullptr) entry.next->prev = entry.prev;
-  entry.prev = entry.next = nullptr;
-}
-
-std::uint32_t granule_mask(std::size_t first, std::size_t count) noexcept {
-  return static_cast<std::uint32_t>(((std::uint64_t{1} << count) - 1) << first);
 }
 
 // The first run of `count` free granules; kPageGranules when there is none.

@@ -142,6 +142,8 @@ class SlabHeap {
   void retire(ThreadCache& cache) noexcept;
 
  private:
+  friend class SlabSleep;
+
   static constexpr std::uint64_t kChunkBytes = 1_GiB;
   struct Chunk {
     std::array<std::atomic<SlabPage*>, kChunkBytes / kSlabPageBytes> pages{};

@@ -14,6 +14,8 @@ class AllocatorCore::TagScope {
       begin(core);
     }
   }
+  // The tag that an earlier allocation had.
+  TagScope(AllocatorCore& core, Tag tag) noexcept;
   ~TagScope() {
     if (core_ != nullptr) [[unlikely]] {
       end();

@@ -204,6 +204,7 @@ PagedAllocator::Place PagedAllocator::place(std::unique_lock<Mutex>& lock, const
   wait_for_pending();
   s.slabs.flush();
   s.clocks.wait();
+  give_back_sleeping();
   release_pools();
   return_segments(lock);
   s.mover.unmap_stale(UINT64_MAX);

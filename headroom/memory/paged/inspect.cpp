@@ -117,6 +117,12 @@ AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
     account.cached_hard_bytes += block.size - soft;
     account.largest_cached_bytes = std::max(account.largest_cached_bytes, block.size - soft);
   });
+  // The ends of sleeping blocks, in pages that something else needs.
+  for (const auto& [address, sleeper] : state_->sleepers.all) {
+    state_->sleep.for_each_backed(*sleeper.block, [&](DeviceAddress begin, DeviceAddress end) {
+      account.cached_hard_bytes += end - begin;
+    });
+  }
   account.cached_soft_bytes += loose_bytes(state_->table);
   account.cached_hard_bytes += state_->slabs.page_bytes() - state_->slabs.live_bytes();
   account.largest_cached_bytes = std::max(account.largest_cached_bytes, account.cached_soft_bytes);
@@ -144,22 +150,26 @@ std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
   std::vector<SegmentInfo> segments = state_->slabs.segments();
   for (const PageArena& arena : state_->table.arenas()) {
     const bool is_slab = arena.kind == internal::ArenaKind::kSlab;
-    const Block* previous = nullptr;
+    DeviceAddress shown_to = 0;
+    const auto show = [&](BlockInfo info) {
+      if (shown_to != info.address) {
+        segments.push_back({.address = info.address,
+                            .stream = arena.stream(),
+                            .pool = arena.pool,
+                            .is_small = is_slab,
+                            .is_expandable = true});
+      }
+      shown_to = info.address + info.size_bytes;
+      segments.back().size_bytes += info.size_bytes;
+      segments.back().blocks.push_back(std::move(info));
+    };
     for (const Block* block = arena.first; block != nullptr; block = block->next) {
       // The pages that slabs are in are segments of their own.
-      const bool is_shown = is_seen(block) && !(is_slab && block->is_allocated);
-      if (is_shown) {
-        if (previous == nullptr) {
-          segments.push_back({.address = block->address,
-                              .stream = arena.stream(),
-                              .pool = arena.pool,
-                              .is_small = is_slab,
-                              .is_expandable = true});
-        }
-        segments.back().size_bytes += block->size;
-        segments.back().blocks.push_back(block_info(*block));
-      }
-      previous = is_shown ? block : nullptr;
+      if (is_seen(block) && !(is_slab && block->is_allocated)) show(block_info(*block));
+      if (block->holder != internal::BlockHolder::kSleeper) continue;
+      state_->sleep.for_each_backed(*block, [&](DeviceAddress begin, DeviceAddress end) {
+        show({.address = begin, .size_bytes = end - begin});
+      });
     }
   }
   std::ranges::sort(segments, {}, &SegmentInfo::address);
@@ -204,9 +214,11 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   for (const PageClass& c : s.table.classes()) {
     pages += c.count * c.page_bytes;
   }
+  if (auto problem = s.sleep.check()) return problem;
   if (auto problem = s.slabs.check()) return problem;
   std::uint64_t active = 0;
   std::uint64_t allocated = 0;
+  std::uint64_t asleep = 0;
   s.slabs.for_each_block([&](const internal::SlabBlock& block) {
     active += block.size_bytes;
     if (!block.is_pending) allocated += block.size_bytes;
@@ -228,6 +240,10 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   }
   if (allocated != static_cast<std::uint64_t>(stats_.allocated_bytes.all.current)) {
     return "allocated is not the sum of its blocks";
+  }
+  for (const auto& [address, sleeper] : s.sleepers.all) asleep += sleeper.block_bytes();
+  if (asleep != static_cast<std::uint64_t>(stats_.sleeping_bytes.current)) {
+    return "sleeping is not the sum of its blocks";
   }
   if (!bound_locked().holds()) return "reserved is above the bound";
   return std::nullopt;

@@ -47,6 +47,7 @@ PagedState::PagedState(device::Device& device,
       planner(clocks, table, search, budget),
       mover(device, clocks, table, search, planner, budget),
       rests(clocks, table, search, mover),
+      sleep(device, blocks, clocks, table, budget),
       slabs(device, mutex, slab_pages_of_host),
       pending(device),
       last_growth(device.now()) {

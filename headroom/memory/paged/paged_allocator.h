@@ -35,6 +35,8 @@ struct PagedBlock;
 struct PagedPool;
 struct PagedState;
 struct SlabBlock;
+struct Sleeper;
+struct Sleepers;
 }  // namespace internal
 
 class PagedAllocator final : public AllocatorCore {
@@ -65,6 +67,8 @@ class PagedAllocator final : public AllocatorCore {
   void do_end_allocate_to_pool(PoolId id) override;
   void do_set_pool_source(PoolId id, std::shared_ptr<const SegmentSource> source) override;
   PoolChange do_restore_pool(PoolId id, std::span<const BlockInfo> blocks) override;
+  SleepChange do_sleep(std::string_view scope, SleepContents contents) override;
+  AllocationResult<SleepChange> do_wake(std::string_view scope) override;
   [[nodiscard]] AllocatorChoice core_settings() const override;
   void captures_changed() noexcept override;
   [[nodiscard]] std::optional<BlockInfo> find_block_locked(DeviceAddress address) const override;
@@ -103,6 +107,14 @@ class PagedAllocator final : public AllocatorCore {
     bool has_loans = false;  // its ends are parts of pages in use elsewhere
 
     [[nodiscard]] bool is_found() const noexcept { return hole != nullptr; }
+  };
+
+  // Whether pages came back for all of some sleeping blocks, and why not.
+  struct Woken {
+    bool is_done = false;
+    bool has_failed = false;  // the device did, not for want of memory
+    device::DeviceStatus status{};
+    SleepChange change{};
   };
 
   class Host;      // in paged/internal/paged_state.h
@@ -170,6 +182,23 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] Block* find_in_pool(PoolId id, DeviceAddress address) const;
   void hand_out_at(const Request& request, Block& hole, DeviceAddress at);
   void trim_when_idle();
+  // Blocks that sleep, in paged/sleep.cpp and paged/wake.cpp:
+  void refuse_capture(const char* call) const;
+  void add_blocks_in(std::string_view scope, internal::Sleepers& falling) const;
+  void add_slabs_in(std::string_view scope, internal::Sleepers& falling) const;
+  void wait_for_users(const internal::Sleepers& falling);
+  void keep_contents(internal::Sleepers& falling, SleepContents contents);
+  SleepChange fall_asleep(internal::Sleepers& falling) noexcept;
+  void give_back_sleeping() noexcept;
+  [[nodiscard]] Woken wake_all(const std::vector<internal::Sleeper*>& sleepers);
+  void bring_back(const std::vector<Block*>& blocks, Woken& woken);
+  void make_room_for(std::uint64_t missing_bytes);
+  void restore(const std::vector<internal::Sleeper*>& sleepers, Woken& woken);
+  void awake(const std::vector<internal::Sleeper*>& sleepers) noexcept;
+  template <class Function>  // in paged/internal/paged_state.h
+  static void for_each_note(const internal::Sleeper& sleeper, Function&& function);
+  void count_slab_page(bool is_taken) noexcept;
+  device::DeviceResult<void> free_sleeper(DeviceAddress address);
   [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
   [[nodiscard]] static BlockNote note_of(const internal::SlabBlock& block) noexcept;
   [[nodiscard]] std::uint64_t live_pages_bytes() const;

@@ -20,7 +20,6 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
     return {};
   }
   if (freed == Freed::kElsewhere) return free_locked(address);
-  if (freed == Freed::kUnknown) return not_held(device_, address);
   return free_small_locked(address, freed == Freed::kBegun);
 }
 
@@ -54,7 +53,7 @@ DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   const std::lock_guard lock(mutex_);
   s.slabs.fold_own();
   Block* const found = s.active.find(address);
-  if (found == nullptr || !found->is_allocated) return not_held(device_, address);
+  if (found == nullptr || !found->is_allocated) return free_sleeper(address);
   Block& block = *found;
   if (has_capture()) s.pending.prepare();
   block.is_allocated = false;
@@ -76,7 +75,7 @@ DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address, bool
   Block* const uses = has_begun ? nullptr : s.slab_uses.find(address);
   if (uses == nullptr) {
     const auto block = has_begun ? s.slabs.finish_free(address) : s.slabs.free(address);
-    if (!block) return not_held(device_, address);
+    if (!block) return free_sleeper(address);
     record_free_requested(note_of(*block));
     record_free_completed(note_of(*block));
     return {};
@@ -160,7 +159,10 @@ void PagedAllocator::do_process_events() {
 std::uint64_t PagedAllocator::do_empty_cache(PoolId pool) {
   std::unique_lock lock(mutex_);
   if (pool.is_default()) {
-    const std::uint64_t released = release_cached(0);
+    const std::uint64_t before = reserved_bytes();
+    release_cached(0);
+    give_back_sleeping();
+    const std::uint64_t released = before - reserved_bytes();
     return_segments(lock);
     return released;
   }

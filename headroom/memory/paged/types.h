@@ -15,6 +15,9 @@
 //   slab      a page of 2 MiB that is cut into small blocks, for requests up to 64 KiB
 //   cushion   how far above the most that was live pages are created freely
 //   rest      the end of a step that repeats itself (Allocator::mark_step)
+//   asleep    a block whose memory went back while its addresses stay (Allocator::sleep); and a
+//             slot whose page went back, which is neither home nor stale
+//   gap       what was a hole beside a block asleep, in a page that went back with it
 //
 //   slots     |   p3   .        |   p7   .        |  h1   |   --   |   (p3)  .        |   --   |
 //   ... blocks    | held 3 MiB | hole 5 MiB           | held  |unbacked           | unbacked ...
@@ -24,7 +27,9 @@
 //
 //   the blocks of an arena tile it; two neighbours are never both holes, nor both unbacked
 //   an unbacked block begins and ends where slots do
-//   a slot is home        ==  a held block or a hole touches it
+//   a slot is home        ==  a held block or a hole touches it, and it is not asleep
+//   a slot is asleep      =>  only blocks asleep and gaps touch its page, and one block at least
+//   a gap                 lies in one page that is asleep
 //   loose pages           ==  pages without a home
 //   stale mappings        ==  mappings of all pages - pages with a home
 //   reserved              ==  sum of all pages' sizes + handles of private pools

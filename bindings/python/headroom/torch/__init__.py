@@ -198,17 +198,37 @@ def idle_trim(after: float | str = "5s", keep: int | str = "2GiB") -> None:
     require("idle_trim").idle_trim(parse_duration_ms(after), parse_size(keep))
 
 
-def sleep(tag: str = "") -> None:
-    r"""Takes the physical memory of tagged tensors away; their addresses stay theirs.
+def sleep(tag: str = "", *, keep: bool = False) -> int:
+    r"""Gives the memory of tagged tensors back to their devices; their addresses stay theirs.
 
-    What they hold is lost. Until :func:`wake`, nothing may read or write them.
+    Returns the bytes that came back. Waits for everything that is queued. Until :func:`wake`, nothing
+    may read or write the tensors; they may be freed. Tensors of up to 64 KiB stay as they are
+    where a page of 2 MiB holds others too.
 
     Args:
-        tag (str, optional): which; the name of the :func:`scope` in which they were made. Default: all.
+        tag (str, optional): which; the name of the :func:`scope` in which they were made, or
+            ``"outer/inner"``. Default: all.
+        keep (bool, optional): keep what they hold in host memory; otherwise it is lost. Default:
+            ``False``.
+
+    Raises:
+        RuntimeError: one of them is in a private pool (of a captured graph, or a ``MemPool``), or a
+            graph is being captured. Nothing sleeps then.
     """
-    require("sleep").sleep(tag)
+    return require("sleep").sleep(tag, keep)
 
 
-def wake(tag: str = "") -> None:
-    r"""Gives tensors that sleep their memory again, at the same addresses, with undefined contents."""
-    require("wake").wake(tag)
+def wake(tag: str = "") -> int:
+    r"""Gives tensors that sleep their memory again, at the same addresses.
+
+    Returns the bytes that were taken. They hold what they held where :func:`sleep` kept it, and
+    undefined contents otherwise.
+
+    Args:
+        tag (str, optional): as :func:`sleep` takes it. Default: all.
+
+    Raises:
+        torch.OutOfMemoryError: there is not enough memory. All of them sleep on, and a later call may
+            succeed.
+    """
+    return require("wake").wake(tag)

@@ -97,8 +97,10 @@ class FullRoute:
     def record_stop(self, device: int) -> None:
         self._module.record_stop(device)
 
-    def sleep(self, tag: str) -> None:
-        self._module.sleep(tag)
+    def sleep(self, tag: str, keep: bool) -> int:
+        given_back: int = self._module.sleep(tag, keep)
+        return given_back
 
-    def wake(self, tag: str) -> None:
-        self._module.wake(tag)
+    def wake(self, tag: str) -> int:
+        taken: int = self._module.wake(tag)
+        return taken

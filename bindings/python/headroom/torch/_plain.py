@@ -158,10 +158,10 @@ class PlainRoute:
     def record_stop(self, device: int) -> None:
         raise NotOnThisRoute(_needs_full("record"))
 
-    def sleep(self, tag: str) -> None:
+    def sleep(self, tag: str, keep: bool) -> int:
         raise NotOnThisRoute(_needs_full("sleep"))
 
-    def wake(self, tag: str) -> None:
+    def wake(self, tag: str) -> int:
         raise NotOnThisRoute(_needs_full("wake"))
 
 

@@ -177,6 +177,7 @@ class PageTable {
   [[nodiscard]] std::optional<std::string> check() const;
 
  private:
+  friend class PageSleep;  // which keeps the rules of what sleeps
   PageArena& take_spare_arena() noexcept;
   void absorb_next(PagedBlock& block) noexcept;
   void leave_homes(std::vector<Page*>& pages) noexcept;

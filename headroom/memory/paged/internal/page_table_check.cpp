@@ -48,6 +48,10 @@ std::optional<std::string> check_slots(const PageArena& arena) {
   }
   for (std::uint64_t i = 0; i < arena.slots.size(); ++i) {
     const PageSlot& slot = arena.slots[i];
+    if (is_asleep(slot)) {
+      if (slot.page != nullptr || !is_backed[i]) return "a slot that sleeps is backed or unbacked";
+      continue;
+    }
     if (is_backed[i] != (is_at_home(arena, slot) || slot.loan != nullptr)) {
       return "a slot's page is not at home where its block is backed";
     }
@@ -128,8 +132,11 @@ std::optional<std::string> PageTable::check_loans() const {
   std::size_t held = 0;
   for (const PageArena& arena : arenas_) {
     for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
-      held += block->is_of_user() ? 0 : 1;
-      if (!block->is_of_user() && !block->is_allocated) return "a lent block is not held";
+      const bool is_lent =
+          block->holder == BlockHolder::kLoan || block->holder == BlockHolder::kForeign;
+      held += is_lent ? 1 : 0;
+      if (!block->is_of_user() && !block->is_allocated)
+        return "a lent or sleeping block is not held";
     }
   }
   if (held != 2 * loans_.size()) return "a loan does not hold one block at each place";

@@ -17,6 +17,8 @@ enum class BlockHolder : std::uint8_t {
   kUser,
   kLoan,     // its bytes are used through another place: see PageLoan
   kForeign,  // at that other place: its addresses lead to bytes which do not belong there
+  kSleeper,  // it sleeps: its addresses are the user's, and may have no memory
+  kGap,      // addresses beside a sleeping block, in a page that was given back
 };
 
 // Finding, cutting and joining blocks touches the first cache line; handing one out and taking it

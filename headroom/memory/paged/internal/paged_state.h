@@ -15,6 +15,8 @@
 #include "headroom/memory/paged/internal/arenas.h"
 #include "headroom/memory/paged/internal/page_mover.h"
 #include "headroom/memory/paged/internal/page_rests.h"
+#include "headroom/memory/paged/internal/page_sleep.h"
+#include "headroom/memory/paged/internal/sleepers.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::memory {
@@ -129,6 +131,7 @@ struct PagedState {
   PagePlanner planner;
   PageMover mover;
   PageRests rests;
+  PageSleep sleep;
   std::deque<StreamArenas> streams{};
   StreamArenas* last = nullptr;
 
@@ -140,6 +143,7 @@ struct PagedState {
   AddressMap<PagedBlock> slab_uses{};
   PendingFrees<PagedBlock> pending;
   PoolScopes<PagedPool> pools{};
+  Sleepers sleepers{};  // blocks that sleep are not active
 
   std::uint64_t tight_until = 0;         // on the clock of frees
   std::chrono::nanoseconds last_growth;  // on the device's clock
@@ -164,6 +168,15 @@ inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBloc
           .stream = block.stream,
           .is_small = true,
           .context = block.context};
+}
+
+// Of the user's blocks, as statistics and events have them.
+template <class Function>
+void PagedAllocator::for_each_note(const internal::Sleeper& sleeper, Function&& function) {
+  if (!sleeper.is_of_slabs()) return function(note_of(*sleeper.block), sleeper.tag);
+  for (const internal::SleepingSlot& slot : sleeper.slabs.held) {
+    function(note_of(slot.block), slot.tag);
+  }
 }
 
 }  // namespace headroom::memory

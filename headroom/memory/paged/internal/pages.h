@@ -58,6 +58,9 @@ struct PageLoan {
   [[nodiscard]] bool is_head() const noexcept { return begin > 0; }
 };
 
+// `first` of a slot whose page was given back while a block sleeps there: see PageSleep.
+inline constexpr std::uint64_t kAsleep = UINT64_MAX;
+
 struct PageSlot {
   Page* page = nullptr;     // the page that is mapped here
   std::uint64_t first = 0;  // the slot where that mapping begins
@@ -161,6 +164,8 @@ struct SlotRange {
   return slot.page != nullptr && slot.page->home.arena == &arena &&
          slot.page->home.slot == slot.first;
 }
+
+[[nodiscard]] inline bool is_asleep(const PageSlot& slot) noexcept { return slot.first == kAsleep; }
 
 // A large page in the arena of small blocks.
 [[nodiscard]] inline bool is_out_of_place(const Page& page) noexcept {
