@@ -8,7 +8,9 @@
 #include <pybind11/stl.h>
 
 #include "bindings/pytorch/bridge/bridge.h"
+#include "bindings/pytorch/bridge/recordings.h"
 #include "bindings/pytorch/torch_allocator.h"
+#include "bindings/pytorch/torch_stacks.h"
 
 namespace py = pybind11;
 namespace bridge = headroom::bridge;
@@ -31,10 +33,14 @@ void enable(const py::dict& given) {
   headroom_torch::install(settings);
 }
 
-bridge::DeviceMemory& memory_of(int device) {
+void check_enabled() {
   if (!headroom_torch::is_installed()) {
     throw std::runtime_error("headroom is not enabled: call headroom.torch.enable() first");
   }
+}
+
+bridge::DeviceMemory& memory_of(int device) {
+  check_enabled();
   return bridge::device_memory(device);
 }
 
@@ -53,6 +59,13 @@ py::dict pop_scope() {
   answer["peak_reserved"] = peaks.peak_reserved;
   answer["peak_live"] = peaks.peak_live;
   return answer;
+}
+
+void record_start(int device, const std::string& path, std::uint64_t max_bytes, bool has_stacks) {
+  check_enabled();
+  if (has_stacks && !headroom_torch::walk_python_stacks()) throw py::error_already_set();
+  const py::gil_scoped_release release;  // who waits for the allocator must not have it
+  bridge::record_start(device, path, max_bytes, has_stacks);
 }
 
 }  // namespace
@@ -75,5 +88,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "stats", [](int device) { return memory_of(device).flat_stats(); }, arg("device"));
   module.def("scope_push", &push_scope, arg("name"));
   module.def("scope_pop", &pop_scope);
+  module.def(
+      "record_start", &record_start, arg("device"), arg("path"), arg("max_bytes"), arg("stacks"));
+  module.def("record_stop", &bridge::record_stop, arg("device"), release());
   module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));
 }

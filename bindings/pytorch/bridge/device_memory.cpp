@@ -5,6 +5,7 @@
 #include "headroom/base/error.h"
 
 #include "bindings/pytorch/bridge/convert.h"
+#include "bindings/pytorch/bridge/named_stacks.h"
 #include "bindings/pytorch/bridge/process.h"
 #include "bindings/pytorch/bridge/streams.h"
 
@@ -45,6 +46,7 @@ void* DeviceMemory::allocate(std::size_t size_bytes,
     remember({.reason = memory::FailureReason::kDevice, .status = id.error()});
     return nullptr;
   }
+  const RecordedStack stack(wants_stacks(impl.index));
   const auto block = impl.allocator.try_allocate(size_bytes, *id);
   if (!block) [[unlikely]] {
     remember(block.error());
