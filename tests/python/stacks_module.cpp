@@ -129,4 +129,5 @@ PyModuleDef g_module = {  // NOLINT(readability-identifier-naming)
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that Python looks for
 PyMODINIT_FUNC PyInit_headroom_stacks_test() { return PyModule_Create(&g_module); }

@@ -199,10 +199,10 @@ class FileRecorder::Impl {
   void drain(FileChannel& channel) {
     while (!has_failed_) {
       const std::span<EventRecord> records = channel.pop(batch_);
-      const bool has_room = file_.has_room_for_stacks(*writer_);
+      std::uint64_t room = file_.room_for_stacks(*writer_);
       entries_.clear();
       for (const EventRecord& record : records) {
-        const StackId stack = channel.stack_of(record.stack(), builder_, has_room);
+        const StackId stack = channel.stack_of(record.stack(), builder_, room);
         entries_.push_back(builder_.entry(record, clock_, stack));
       }
       writer_->events(channel.key(), entries_);

@@ -7,13 +7,16 @@
 //
 //   | tables | held | span that stays | span that is written |
 //
-// so that both files together are never larger than what was asked for, as long as tables and what
-// is held take an eighth of it. Beyond that, stacks that are new are not kept.
+// so that both files together are never larger than what was asked for. Tables, and what is held,
+// may take a twenty-fourth of it each. Beyond that, stacks that are new are not kept, and the file
+// begins without what is held.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,8 +42,11 @@ class BoundedFile {
   // Lets the oldest events go where it is time to. `write_devices` makes the devices known again.
   // False when that failed; the file is as it was then, and nothing more may be written.
   bool make_room(HrtWriter& writer, const std::function<void()>& write_devices);
-  [[nodiscard]] bool has_room_for_stacks(const HrtWriter& writer) const noexcept {
-    return max_bytes_ == 0 || writer.table_bytes() < max_bytes_ / kPartOfTables;
+  // In bytes, for stacks that are new.
+  [[nodiscard]] std::uint64_t room_for_stacks(const HrtWriter& writer) const noexcept {
+    if (max_bytes_ == 0) return std::numeric_limits<std::uint64_t>::max();
+    const std::uint64_t most = max_bytes_ / kPartOfTables;
+    return most - std::min(most, writer.table_bytes());
   }
   [[nodiscard]] bool has_room_for(std::uint64_t more_bytes) const noexcept {
     return max_bytes_ == 0 || more_bytes < max_bytes_ / kPartOfSpan;
@@ -53,7 +59,7 @@ class BoundedFile {
 
  private:
   static constexpr std::uint64_t kPartOfSpan = 4;
-  static constexpr std::uint64_t kPartOfTables = 16;
+  static constexpr std::uint64_t kPartOfTables = 24;
 
   using Held = std::vector<std::pair<DeviceKey, std::vector<Entry>>>;
   struct Span {

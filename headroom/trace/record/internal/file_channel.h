@@ -25,6 +25,10 @@ namespace headroom::trace::internal {
 inline constexpr std::size_t kStackWords = std::size_t{1} << 17U;
 inline constexpr std::size_t kSourceStackWords = 2;  // they do not go over: they have numbers
 
+// More than they take in a file.
+inline constexpr std::uint64_t kPackedStackBytes = 32;
+inline constexpr std::uint64_t kPackedFrameBytes = 8;
+
 // What tells the writing thread to look at the queues before its time.
 struct Bell {
   std::mutex mutex;
@@ -66,10 +70,11 @@ class FileChannel final : public memory::EventSink {
     return std::span(out).first(events_.pop(out));
   }
 
-  // The stacks that events up to now name, into the trace.
-  StackId stack_of(std::uint32_t id, TraceBuilder& builder, bool has_room) {
-    if (source_ != nullptr) return named_stack(id, builder, has_room);
-    while (id >= stack_ids_.size()) take_stack(builder);
+  // The stacks that events up to now name, into the trace. New ones take of the `room` in bytes
+  // that the file has for them, and are left out where it is used up.
+  StackId stack_of(std::uint32_t id, TraceBuilder& builder, std::uint64_t& room) {
+    if (source_ != nullptr) return named_stack(id, builder, room);
+    while (id >= stack_ids_.size()) take_stack(builder, room);
     return stack_ids_[id];
   }
 
@@ -121,21 +126,30 @@ class FileChannel final : public memory::EventSink {
     return id;
   }
 
-  void take_stack(TraceBuilder& builder) {
+  void take_stack(TraceBuilder& builder, std::uint64_t& room) {
     std::uint64_t count = 0;
     stack_words_.pop({&count, 1});
     std::vector<std::uint64_t> addresses(count);
     stack_words_.pop(addresses);
-    stack_ids_.push_back(builder.stack(addresses));
+    stack_ids_.push_back(takes_room(count, room) ? builder.stack(addresses) : 0);
   }
 
-  // New ones are kept while the file has room for them.
-  StackId named_stack(std::uint32_t id, TraceBuilder& builder, bool has_room) {
+  StackId named_stack(std::uint32_t id, TraceBuilder& builder, std::uint64_t& room) {
     if (id == StackSource::kNone) return 0;
     if (id >= stack_ids_.size()) stack_ids_.resize(id + 1, 0);
     StackId& known = stack_ids_[id];
-    if (known == 0 && has_room) known = builder.stack(source_->frames_of(id));
+    if (known == 0 && room != 0) {
+      const std::vector<NamedFrame> frames = source_->frames_of(id);
+      if (takes_room(frames.size(), room)) known = builder.stack(frames);
+    }
     return known;
+  }
+
+  static bool takes_room(std::uint64_t frames, std::uint64_t& room) noexcept {
+    const std::uint64_t bytes = kPackedStackBytes + frames * kPackedFrameBytes;
+    const bool is_there = bytes <= room;
+    room = is_there ? room - bytes : 0;
+    return is_there;
   }
 
   // The allocator's side.
