@@ -1,6 +1,7 @@
 # Run by cpack when all is installed in a folder and before it is packed: the last touches that the
 # two packages need, each its own.
 set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
+file(GLOB_RECURSE plugins ${root}/libheadroom_torch.so)
 
 include(${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
 
@@ -8,6 +9,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
 function(follow_debian)
   set(documents ${root}/usr/share/doc/headroom)
   file(RPATH_REMOVE FILE ${root}/usr/bin/headroom)
+  foreach(plugin IN LISTS plugins)
+    file(RPATH_REMOVE FILE ${plugin})
+  endforeach()
   file(REMOVE ${documents}/LICENSE)
   file(WRITE ${documents}/copyright
 "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/

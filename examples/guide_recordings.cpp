@@ -29,6 +29,12 @@ void keep_all_events() {
   stop_recording();
 }
 
+void keep_the_newest_events() {
+  record_memory_history({.file = "last.hrt", .max_file_bytes = 1_GiB});
+  train();
+  stop_recording();
+}
+
 void record_an_allocator_of_ones_own() {
   auto host = device::CpuDevice::create({.capacity_bytes = 64_MiB});
   memory::PagedAllocator cache(*host);
@@ -70,6 +76,7 @@ int main(int count, char** arguments) {
   set_device("cpu");
   keep_the_last_events();
   keep_all_events();
+  keep_the_newest_events();
   record_an_allocator_of_ones_own();
   say_what_memory_is_for(0);
   return read();

@@ -20,7 +20,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-SOURCES = ("torch_allocator.cpp", "torch_snapshot.cpp", "torch_module.cpp")
+SOURCES = ("torch_allocator.cpp", "torch_snapshot.cpp", "torch_stacks.cpp", "torch_module.cpp")
 MODULE = "_headroom_torch_native"
 
 

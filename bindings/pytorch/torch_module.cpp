@@ -10,7 +10,9 @@
 #include <pybind11/stl.h>
 
 #include "bindings/pytorch/bridge/bridge.h"
+#include "bindings/pytorch/bridge/recordings.h"
 #include "bindings/pytorch/torch_allocator.h"
+#include "bindings/pytorch/torch_stacks.h"
 
 namespace py = pybind11;
 namespace bridge = headroom::bridge;
@@ -33,10 +35,14 @@ void enable(const py::dict& given) {
   headroom_torch::install(settings);
 }
 
-bridge::DeviceMemory& memory_of(int device) {
+void check_enabled() {
   if (!headroom_torch::is_installed()) {
     throw std::runtime_error("headroom is not enabled: call headroom.torch.enable() first");
   }
+}
+
+bridge::DeviceMemory& memory_of(int device) {
+  check_enabled();
   return bridge::device_memory(device);
 }
 
@@ -82,6 +88,13 @@ std::uint64_t wake(const std::string& tag) {
                               failure.text);
 }
 
+void record_start(int device, const std::string& path, std::uint64_t max_bytes, bool has_stacks) {
+  check_enabled();
+  if (has_stacks && !headroom_torch::walk_python_stacks()) throw py::error_already_set();
+  const py::gil_scoped_release release;  // who waits for the allocator must not have it
+  bridge::record_start(device, path, max_bytes, has_stacks);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -104,6 +117,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "bound", [](int device) { return memory_of(device).bound(); }, arg("device"));
   module.def("scope_push", &push_scope, arg("name"), arg("device") = py::none());
   module.def("scope_pop", &pop_scope);
+  module.def(
+      "record_start", &record_start, arg("device"), arg("path"), arg("max_bytes"), arg("stacks"));
+  module.def("record_stop", &bridge::record_stop, arg("device"), release());
   module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));
   module.def("sleep", &sleep, arg("tag"), arg("keeps_contents"), release());
   module.def("wake", &wake, arg("tag"), release());

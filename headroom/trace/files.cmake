@@ -38,10 +38,12 @@ set(HEADROOM_TRACE_SOURCES
   pickle/pickle_writer.cpp
   record/file_recorder.cpp
   record/history.cpp
+  record/internal/bounded_file.cpp
   record/internal/demangle.cpp
   record/internal/final_state.cpp
   record/internal/free_path.cpp
   record/internal/lazy_memory.cpp
+  record/internal/live_entries.cpp
   record/internal/modules.cpp
   record/internal/output_file.cpp
   record/internal/raw_frame.cpp
@@ -71,6 +73,7 @@ set(HEADROOM_TRACE_HEADERS
   record/history.h
   record/ring_recorder.h
   record/stack_options.h
+  record/stack_source.h
   record/symbols.h
   settings.h
   tables.h

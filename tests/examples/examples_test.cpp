@@ -340,7 +340,7 @@ TEST(Examples, TheGuidesToRecordingsRun) {
   const Folder folder;
   EXPECT_EQ(output_of("guide_recordings", {folder.path()}),
             "4 events of an allocator of our own\n4MiB  unknown\n");
-  for (const char* name : {"run.pickle.zst", "run.hrt", "all.hrt"}) {
+  for (const char* name : {"run.pickle.zst", "run.hrt", "all.hrt", "last.hrt"}) {
     EXPECT_TRUE(std::filesystem::exists(folder.path() + "/" + name)) << name;
   }
 }

@@ -6,6 +6,7 @@
 #include "headroom/memory/paged/paged_allocator.h"
 
 #include "bindings/pytorch/bridge/convert.h"
+#include "bindings/pytorch/bridge/named_stacks.h"
 #include "bindings/pytorch/bridge/process.h"
 #include "bindings/pytorch/bridge/streams.h"
 
@@ -46,6 +47,7 @@ void* DeviceMemory::allocate(std::size_t size_bytes,
     remember_failure({.reason = memory::FailureReason::kDevice, .status = id.error()});
     return nullptr;
   }
+  const RecordedStack stack(wants_stacks(impl.index));
   const auto block = impl.allocator.try_allocate(size_bytes, *id);
   if (!block) [[unlikely]] {
     remember_failure(block.error());

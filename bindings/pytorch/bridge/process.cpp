@@ -63,8 +63,10 @@ DeviceMemory& Process::open(int index) {
   auto impl = std::make_unique<DeviceMemory::Impl>(allocator, index);
   equip(*impl);
   auto* const made = new DeviceMemory(std::move(impl));
+  attach_recording(index, allocator);  // before anybody else takes memory there
   memories_[static_cast<std::size_t>(index)].store(made, std::memory_order_release);
   count_.store(std::max(count_.load(), index + 1), std::memory_order_release);
+  attach_recording(index, allocator);  // one that began before others could see the device
   return *made;
 }
 

@@ -82,4 +82,7 @@ class Process {
   std::atomic<int> count_{0};
 };
 
+// In recordings.cpp: begins the recording that waits for the device, if one does.
+void attach_recording(int index, memory::Allocator& allocator) noexcept;
+
 }  // namespace headroom::bridge

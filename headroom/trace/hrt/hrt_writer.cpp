@@ -70,25 +70,44 @@ class HrtWriter::Impl {
     emit(internal::file_header());
   }
 
+  void restart() {
+    index_.clear();
+    blocks_ = written_ = table_bytes_ = 0;
+    strings_ = values_ = stacks_ = details_ = 1;
+    frames_ = 0;
+    emit(internal::file_header());
+  }
+
   // Writes `body_` as a block, and empties it.
   void block(BlockKind kind, BlockHeader header) {
     const auto packed = packer_.pack(body_.bytes());
     header.kind = static_cast<std::uint8_t>(kind);
     header.flags |= internal::kFlagPacked;
-    header.number = static_cast<std::uint32_t>(blocks_++);
     header.stored_bytes = static_cast<std::uint32_t>(packed.size());
     header.raw_bytes = static_cast<std::uint32_t>(body_.size());
     header.body_checksum = internal::crc32c(packed);
+    stored_block(header, packed);
+    body_.clear();
+  }
+
+  // A body as it lies in a file.
+  void stored_block(BlockHeader header, std::span<const std::byte> body) {
+    header.number = static_cast<std::uint32_t>(blocks_++);
     const internal::BlockHeaderBytes bytes = internal::to_bytes(header);
     index_.fixed(written_, 8);
     index_.raw(bytes);
     // In one piece, so that a process that dies leaves a beginning of it and nothing else.
     out_.clear();
     out_.raw(bytes);
-    out_.raw(packed);
+    out_.raw(body);
     emit(out_.bytes());
-    body_.clear();
+    const auto details = static_cast<std::uint8_t>(BlockKind::kDetails);
+    const bool is_table =
+        header.kind >= static_cast<std::uint8_t>(BlockKind::kStrings) && header.kind <= details;
+    if (is_table) table_bytes_ += bytes.size() + body.size();
   }
+
+  bool take_over(const ByteSource& source, std::uint64_t first, std::uint64_t last);
 
   // Items one after the other, in as many blocks as they need.
   template <class Encode>
@@ -120,6 +139,8 @@ class HrtWriter::Impl {
   [[nodiscard]] const HrtOptions& options() const noexcept { return options_; }
   [[nodiscard]] bool ok() const noexcept { return ok_; }
   [[nodiscard]] std::uint64_t written() const noexcept { return written_; }
+  [[nodiscard]] std::uint64_t index_bytes() const noexcept { return index_.size(); }
+  [[nodiscard]] std::uint64_t table_bytes() const noexcept { return table_bytes_; }
 
   const Trace& tables;
 
@@ -132,6 +153,7 @@ class HrtWriter::Impl {
   ByteWriter index_;
   std::uint64_t blocks_ = 0;
   std::uint64_t written_ = 0;
+  std::uint64_t table_bytes_ = 0;
   bool ok_ = true;
   // What of the tables is in the file; entry 0 of most never has to be.
   std::uint32_t strings_ = 1;
@@ -167,6 +189,23 @@ void HrtWriter::Impl::tables_so_far() {
   write(BlockKind::kDetails, added(details_, tables.details.size()), [this](std::uint32_t i) {
     encode(body_, tables.details[i]);
   });
+}
+
+bool HrtWriter::Impl::take_over(const ByteSource& source, std::uint64_t first, std::uint64_t last) {
+  internal::BlockHeaderBytes bytes;
+  std::vector<std::byte> body;
+  while (first < last) {
+    if (!source(first, bytes)) return false;
+    const auto header = internal::read_block_header(bytes);
+    if (!header) return false;
+    const std::uint64_t begin = first + bytes.size();
+    first = begin + header->stored_bytes;
+    if (!header->is(BlockKind::kEvents) && !header->is(BlockKind::kAnnotations)) continue;
+    body.resize(header->stored_bytes);
+    if (!source(begin, body)) return false;
+    stored_block(*header, body);
+  }
+  return true;
 }
 
 HrtWriter::HrtWriter(const Trace& tables, ByteSink sink, HrtOptions options)
@@ -242,9 +281,25 @@ void HrtWriter::symbols(std::span<const FrameSymbols> symbols) {
 
 void HrtWriter::finish() { impl_->finish(); }
 
+void HrtWriter::restart() {
+  impl_->restart();
+  properties();
+}
+
+bool HrtWriter::take_over(const ByteSource& source, std::uint64_t first, std::uint64_t last) {
+  return impl_->take_over(source, first, last);
+}
+
 bool HrtWriter::ok() const noexcept { return impl_->ok(); }
 
 std::uint64_t HrtWriter::written_bytes() const noexcept { return impl_->written(); }
+
+std::uint64_t HrtWriter::finished_bytes() const noexcept {
+  return impl_->written() + internal::kBlockHeaderBytes + impl_->index_bytes() +
+         internal::kFooterBytes;
+}
+
+std::uint64_t HrtWriter::table_bytes() const noexcept { return impl_->table_bytes(); }
 
 std::vector<std::byte> write_hrt(const Trace& trace, HrtOptions options) {
   std::vector<std::byte> file;

@@ -22,6 +22,8 @@ namespace headroom::trace {
 
 // Takes the next bytes of the file; false when it could not, and then it is not called again.
 using ByteSink = std::function<bool(std::span<const std::byte>)>;
+// Reads the bytes of a file from `offset` on, as many as `out` has; false when it could not.
+using ByteSource = std::function<bool(std::uint64_t offset, std::span<std::byte> out)>;
 
 struct HrtOptions {
   int level = 3;  // of zstd
@@ -62,9 +64,19 @@ class HrtWriter {
   // Nothing may be written after it.
   void finish();
 
+  // Goes on with a new file, to which the sink leads from now on: all tables and the properties.
+  void restart();
+  // Takes over the events and annotations that this writer wrote to another file before, which lie
+  // in whole blocks from `first` to `last`. False when that file could not be read.
+  [[nodiscard]] bool take_over(const ByteSource& source, std::uint64_t first, std::uint64_t last);
+
   // Whether the sink took everything.
   [[nodiscard]] bool ok() const noexcept;
   [[nodiscard]] std::uint64_t written_bytes() const noexcept;
+  // As large as finish() would make the file.
+  [[nodiscard]] std::uint64_t finished_bytes() const noexcept;
+  // Of what was written: strings, values, frames, stacks and details.
+  [[nodiscard]] std::uint64_t table_bytes() const noexcept;
 
  private:
   class Impl;

@@ -1,8 +1,7 @@
 #include "headroom/trace/record/file_recorder.h"
 
-#include <array>
+#include <algorithm>
 #include <atomic>
-#include <bit>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -12,12 +11,10 @@
 
 #include "headroom/base/error.h"
 #include "headroom/base/fork.h"
-#include "headroom/trace/record/internal/capture.h"
+#include "headroom/trace/record/internal/bounded_file.h"
 #include "headroom/trace/record/internal/event_record.h"
+#include "headroom/trace/record/internal/file_channel.h"
 #include "headroom/trace/record/internal/final_state.h"
-#include "headroom/trace/record/internal/output_file.h"
-#include "headroom/trace/record/internal/spsc_ring.h"
-#include "headroom/trace/record/internal/stack_interner.h"
 #include "headroom/trace/record/internal/tick_clock.h"
 #include "headroom/trace/record/internal/trace_builder.h"
 #include "headroom/trace/record/symbols.h"
@@ -25,138 +22,32 @@
 namespace headroom::trace {
 
 using internal::EventRecord;
-using internal::StackInterner;
+using internal::FileChannel;
 
 namespace {
 
-// Room for the stacks on their way; they are few, as each goes over once.
-constexpr std::size_t kStackWords = std::size_t{1} << 17U;
+constexpr std::uint64_t kPackedBlockBytes = 32;  // of a final state, more than one takes in a file
 
-// What tells the writing thread to look at the queues before its time.
-struct Bell {
-  std::mutex mutex;
-  std::condition_variable rung;
-  bool is_rung = false;
-
-  __attribute__((noinline)) void ring() noexcept {
-    {
-      const std::lock_guard lock(mutex);
-      is_rung = true;
-    }
-    rung.notify_one();
+// What goes together: stacks of a source, blocks that are small beside a small file.
+FileOptions consistent(FileOptions options) {
+  if (options.stack_source != nullptr) {
+    options.stacks = {.mode = StackMode::kOnAllocation, .symbolise = false};
   }
-};
+  if (options.max_bytes != 0) {
+    const std::uint64_t most = std::max<std::uint64_t>(options.max_bytes >> 10U, 1);
+    options.hrt.events_per_block =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(options.hrt.events_per_block, most));
+  }
+  return options;
+}
 
 }  // namespace
-
-// The queue of one allocator: record() is called under that allocator's lock, the rest by the
-// writing thread.
-class FileRecorder::Channel final : public memory::EventSink {
- public:
-  Channel(DeviceKey key, const FileOptions& options, Bell& bell)
-      : stacks_options_(options.stacks),
-        is_quick_(internal::has_steady_counter() && options.stacks.mode == StackMode::kNone),
-        events_(options.queue_events),
-        wake_mask_(std::bit_floor(events_.capacity() / 4 + 1) - 1),
-        stack_words_(kStackWords),
-        bell_(bell),
-        key_(key) {}
-
-  void record(const memory::Event& event) noexcept override {
-    if (is_quick_) [[likely]] {
-      return keep(event, internal::counter_ticks(), StackInterner::kNone);
-    }
-    record_slowly(event, __builtin_frame_address(0));
-  }
-
-  // The next events, up to all of `out`.
-  std::span<EventRecord> pop(std::vector<EventRecord>& out) {
-    return std::span(out).first(events_.pop(out));
-  }
-
-  // The stacks that events up to now name, into the trace.
-  StackId stack_of(std::uint32_t id, internal::TraceBuilder& builder) {
-    while (id >= stack_ids_.size()) take_stack(builder);
-    return stack_ids_[id];
-  }
-
-  [[nodiscard]] const DeviceKey& key() const noexcept { return key_; }
-  [[nodiscard]] std::uint64_t dropped() const noexcept {
-    return dropped_.load(std::memory_order_relaxed);
-  }
-  // What of it the file says; for the writing thread.
-  std::uint64_t dropped_written = 0;
-
- private:
-  __attribute__((noinline)) void record_slowly(const memory::Event& event,
-                                               const void* frame) noexcept {
-    const bool has_stack = internal::wants_stack(stacks_options_.mode, event.action);
-    const std::uint32_t stack = has_stack ? stack_id(frame) : StackInterner::kNone;
-    keep(event, internal::ticks(), stack);
-  }
-
-  void keep(const memory::Event& event, std::uint64_t ticks, std::uint32_t stack) noexcept {
-    EventRecord* slot = events_.claim();
-    if (slot != nullptr) [[likely]] {
-      EventRecord::write(event, ticks, stack, [slot](std::size_t i, std::uint64_t word) {
-        slot->words[i] = word;
-      });
-      events_.commit();
-      events_.prefetch(EventRecord::kAhead);
-    } else {
-      dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    }
-    if ((++recorded_ & wake_mask_) == 0) [[unlikely]] {
-      bell_.ring();
-    }
-  }
-
-  std::uint32_t stack_id(const void* frame) noexcept {
-    // The count of addresses goes over before them. Filled as far as it is used.
-    std::array<std::uint64_t, kMostFrames + 1> words;
-    const auto addresses = internal::capture(stacks_options_, frame, std::span(words).subspan(1));
-    const std::uint64_t hash = StackInterner::hash_of(addresses);
-    const std::uint32_t known = interner_.find(addresses, hash);
-    if (known != StackInterner::kNone) return known;
-    words[0] = addresses.size();
-    // Numbers are given on both sides in the same order, so what does not go over gets none.
-    const std::span<const std::uint64_t> message(words.data(), addresses.size() + 1);
-    if (is_out_of_step_ || !stack_words_.push(message)) return StackInterner::kNone;
-    const std::uint32_t id = interner_.add(addresses, hash);
-    is_out_of_step_ = id == StackInterner::kNone;
-    return id;
-  }
-
-  void take_stack(internal::TraceBuilder& builder) {
-    std::uint64_t count = 0;
-    stack_words_.pop({&count, 1});
-    std::vector<std::uint64_t> addresses(count);
-    stack_words_.pop(addresses);
-    stack_ids_.push_back(builder.stack(addresses));
-  }
-
-  // The allocator's side.
-  StackOptions stacks_options_;
-  bool is_quick_;  // neither stacks nor the system's clock
-  internal::SpscRing<EventRecord> events_;
-  std::uint64_t wake_mask_;
-  std::uint64_t recorded_ = 0;
-  StackInterner interner_;
-  bool is_out_of_step_ = false;
-  // Both.
-  internal::SpscRing<std::uint64_t> stack_words_;
-  std::atomic<std::uint64_t> dropped_{0};
-  Bell& bell_;
-  // The writing thread's side.
-  DeviceKey key_;
-  std::vector<StackId> stack_ids_{0};
-};
 
 class FileRecorder::Impl {
  public:
   explicit Impl(FileOptions options)
-      : options_(std::move(options)),
-        file_(options_.path, options_.overwrite),
+      : options_(consistent(std::move(options))),
+        file_(options_.path, options_.overwrite, options_.max_bytes),
         builder_(trace_),
         batch_(options_.hrt.events_per_block) {
     trace_.origin = Origin::kHeadroom;
@@ -181,7 +72,7 @@ class FileRecorder::Impl {
     for (const auto& known : channels_) {
       if (known->key() == key) return *known;
     }
-    channels_.push_back(std::make_unique<Channel>(key, options_, bell_));
+    channels_.push_back(std::make_unique<FileChannel>(key, options_, bell_));
     writer_->device(key, 0);
     return *channels_.back();
   }
@@ -221,9 +112,9 @@ class FileRecorder::Impl {
     drain();
     if (!has_failed_) finish(states);
     const bool is_closed = file_.close();
-    if (writer_->ok() && is_closed && !has_failed_) return {};
-    return Unexpected(
-        FormatError{.message = "cannot write " + file_.path() + ": " + file_.error()});
+    if (!writer_->ok() || !is_closed) fail(file_.error());
+    if (!has_failed_) return {};
+    return Unexpected(FormatError{.message = failure_});
   }
 
   [[nodiscard]] std::uint64_t dropped() const {
@@ -246,8 +137,21 @@ class FileRecorder::Impl {
   void run() noexcept {
     try {
       write_until_stopped();
-    } catch (...) {  // No memory: what is written stays, what comes is dropped.
-      has_failed_ = true;
+    } catch (const std::exception& error) {  // No memory: what is written stays.
+      const std::lock_guard lock(writing_);
+      fail(error.what());
+    }
+  }
+
+  // Requires writing_.
+  void fail(std::string_view why) noexcept {
+    if (std::exchange(has_failed_, true)) return;
+    try {
+      failure_ = "cannot write " + file_.path() + ": ";
+      failure_ += why;
+      if (options_.on_failure) options_.on_failure(failure_);
+    } catch (const std::exception&) {  // No memory for the sentence either.
+      return;
     }
   }
 
@@ -279,17 +183,31 @@ class FileRecorder::Impl {
       annotations.push_back(builder_.annotation(mark, clock_));
     }
     writer_->annotations(annotations);
+    make_room();
   }
 
-  void drain(Channel& channel) {
-    for (;;) {
+  // Requires writing_.
+  void make_room() {
+    const bool has_room = file_.make_room(*writer_, [this] {
+      for (const auto& channel : channels_) {
+        writer_->device(channel->key(), channel->dropped_written);
+      }
+    });
+    if (!has_room || !writer_->ok()) fail(file_.error());
+  }
+
+  void drain(FileChannel& channel) {
+    while (!has_failed_) {
       const std::span<EventRecord> records = channel.pop(batch_);
+      std::uint64_t room = file_.room_for_stacks(*writer_);
       entries_.clear();
       for (const EventRecord& record : records) {
-        const StackId stack = channel.stack_of(record.stack(), builder_);
+        const StackId stack = channel.stack_of(record.stack(), builder_, room);
         entries_.push_back(builder_.entry(record, clock_, stack));
       }
       writer_->events(channel.key(), entries_);
+      file_.note(channel.key(), entries_);
+      make_room();
       if (records.size() < batch_.size()) break;
     }
     const std::uint64_t dropped = channel.dropped();
@@ -299,6 +217,11 @@ class FileRecorder::Impl {
   }
 
   void finish(std::span<const FinalState> states) {
+    std::uint64_t blocks = 0;
+    for (const FinalState& state : states) {
+      for (const memory::SegmentInfo& segment : state.segments) blocks += segment.blocks.size() + 1;
+    }
+    if (!file_.has_room_for(blocks * kPackedBlockBytes)) states = {};
     for (const FinalState& state : states) {
       internal::append_segments(trace_, builder_, state.key, state.segments);
     }
@@ -308,7 +231,7 @@ class FileRecorder::Impl {
   }
 
   FileOptions options_;
-  internal::OutputFile file_;
+  internal::BoundedFile file_;
   internal::TickClock clock_;
   Trace trace_;  // the tables, not the events
   internal::TraceBuilder builder_;
@@ -316,14 +239,15 @@ class FileRecorder::Impl {
   std::vector<Entry> entries_;
   ForkMark made_{};
   std::optional<HrtWriter> writer_;
-  Bell bell_;
+  internal::Bell bell_;
   // Held while the queues are emptied and the file is written; guards all of the above but bell_.
   mutable std::mutex writing_;
-  std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<std::unique_ptr<FileChannel>> channels_;
   std::mutex marks_mutex_;
   std::vector<internal::Mark> marks_;
   std::atomic<bool> is_stopping_{false};
-  std::atomic<bool> has_failed_{false};
+  bool has_failed_ = false;  // these two as of writing_
+  std::string failure_{};
   std::unique_ptr<std::thread> thread_;
 };
 

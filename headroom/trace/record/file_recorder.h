@@ -10,11 +10,13 @@
 // An event costs the allocator a few ns: it goes into a queue, and a thread of the recorder's packs
 // and writes what is there, every 200 ms at the latest. A process that is killed leaves a file that
 // opens and lacks what was in the queue. When the queue is full events are dropped, counted, and
-// the file says so.
+// the file says so. With `max_bytes` the oldest events make room for new ones; what was held then
+// stays in the file.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +28,7 @@
 #include "headroom/trace/format_error.h"
 #include "headroom/trace/hrt/hrt_writer.h"
 #include "headroom/trace/record/stack_options.h"
+#include "headroom/trace/record/stack_source.h"
 #include "headroom/trace/value.h"
 
 namespace headroom::trace {
@@ -37,6 +40,13 @@ struct FileOptions {
   std::chrono::milliseconds interval{200};  // between writes, at most
   HrtOptions hrt{.level = 3, .events_per_block = 16'384};
   StackOptions stacks{};
+  // Stacks of what takes memory, in place of `stacks`; it outlives the recorder.
+  const StackSource* stack_source = nullptr;
+  // Of the file, and of the one that it is made anew from; 0 is no bound, and 1 MiB the least.
+  std::uint64_t max_bytes = 0;
+  // Called once when the file cannot be written any more, with a sentence, by the thread that finds
+  // it; it must not call the recorder. Events are dropped from then on.
+  std::function<void(const std::string&)> on_failure{};
 };
 
 // What the allocator of a device held when its recording ended.
@@ -72,7 +82,6 @@ class FileRecorder {
   [[nodiscard]] std::uint64_t written_bytes() const noexcept;
 
  private:
-  class Channel;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

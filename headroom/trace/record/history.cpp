@@ -79,8 +79,12 @@ class History::Impl final : public memory::ScopeObserver,
       options_.out_of_memory_path = env_string("HEADROOM_OOM_SNAPSHOT").value_or("");
     }
     if (!options_.file.empty()) {
-      file_ = std::make_unique<FileRecorder>(FileOptions{
-          .path = options_.file, .overwrite = options_.overwrite, .stacks = options_.stacks});
+      file_ = std::make_unique<FileRecorder>(FileOptions{.path = options_.file,
+                                                         .overwrite = options_.overwrite,
+                                                         .stacks = options_.stacks,
+                                                         .stack_source = options_.stack_source,
+                                                         .max_bytes = options_.max_file_bytes,
+                                                         .on_failure = options_.on_failure});
     }
     memory::add_scope_observer(*this);
   }

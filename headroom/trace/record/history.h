@@ -13,12 +13,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "headroom/memory/allocator.h"
 #include "headroom/trace/format_error.h"
 #include "headroom/trace/record/stack_options.h"
+#include "headroom/trace/record/stack_source.h"
 #include "headroom/trace/trace.h"
 
 namespace headroom::trace {
@@ -27,7 +29,11 @@ struct HistoryOptions {
   std::uint64_t max_events = std::uint64_t{1} << 20U;  // in memory, of each device; 64 bytes each
   std::string file{};                                  // a .hrt file to write instead
   bool overwrite = false;                              // that file, where it exists
+  std::uint64_t max_file_bytes = 0;  // of that file; the oldest events make room; 0 is no bound
   StackOptions stacks{};
+  const StackSource* stack_source = nullptr;  // for a file: stacks in place of these
+  // Called when that file cannot be written any more (FileOptions::on_failure).
+  std::function<void(const std::string&)> on_failure{};
   // Where to write a snapshot when memory runs out. Empty: what HEADROOM_OOM_SNAPSHOT says. A file
   // that exists is kept, and the new one gets a number.
   std::string out_of_memory_path{};

@@ -130,6 +130,9 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
 # --- Recording ------------------------------------------------------------------------------------
 
 
+_LEAST_RECORDING = 1 << 20
+
+
 class Recording:
     r"""A recording that runs; :func:`record` makes it. It ends with :meth:`stop` or its ``with``."""
 
@@ -165,20 +168,40 @@ def record(
 ) -> Recording:
     r"""Records what happens to memory, until it is stopped or the program ends.
 
-    Meant to be always on: the file never grows beyond ``max_bytes``. ``headroom doctor FILE`` reads
-    it, and so do the other commands. A process that is killed leaves a file that can be read.
+    Meant to be always on: the file never grows beyond ``max_bytes``, because the oldest events make
+    room for new ones; what was held then stays in it. ``headroom doctor FILE`` reads it, and so do
+    the other commands, also while the program runs. A process that is killed leaves a file that can
+    be read. When the file cannot be written any more, because the disk is full, say, a line on
+    stderr says so and the program goes on. The child of a fork leaves its parent's file alone.
 
     Args:
-        path (str): the file, which ends in ``.hrt``. ``%p`` in it is the process's number.
+        path (str): the file, which ends in ``.hrt`` and does not exist yet. ``%p`` in it is the
+            process's number.
         device (torch.device or int, optional): Default: the current device.
-        max_bytes (int or str, optional): how large the file may become. Default: ``"1GiB"``.
+        max_bytes (int or str, optional): how large the file may become, the one that it is made
+            anew from included; at least 1 MiB. Default: ``"1GiB"``.
         python_stacks (bool, optional): keep the Python lines that allocated. Default: ``True``.
+
+    Returns:
+        Recording: with a method :meth:`~Recording.stop`; also a context manager.
+
+    Raises:
+        ValueError: when the name or the size cannot be that of a recording.
+        RuntimeError: when the file cannot be made or exists, or the device is recorded already.
+
+    Example::
+
+        >>> with headroom.torch.record("step.hrt"):
+        ...     train_step()
     """
     name = os.fspath(path).replace("%p", str(os.getpid()))
     if not name.endswith(".hrt"):
         raise ValueError(f"record: '{name}' must end in .hrt, the format that is written")
+    size = parse_size(max_bytes)
+    if size < _LEAST_RECORDING:
+        raise ValueError(f"record: max_bytes is {max_bytes}, and a recording needs at least 1MiB")
     index = device_index(device)
-    require("record").record_start(index, name, parse_size(max_bytes), python_stacks)
+    require("record").record_start(index, name, size, python_stacks)
     return Recording(name, index)
 
 

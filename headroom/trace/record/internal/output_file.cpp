@@ -1,6 +1,7 @@
 #include "headroom/trace/record/internal/output_file.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <system_error>
@@ -13,7 +14,7 @@ namespace headroom::trace::internal {
 OutputFile::OutputFile(std::string path, bool overwrite) : path_(std::move(path)) {
   constexpr int kReadableByAll = 0644;
   const int exclusive = overwrite ? O_TRUNC : O_EXCL;
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | exclusive, kReadableByAll);
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | exclusive, kReadableByAll);
   if (descriptor_ >= 0) return;
   if (errno == EEXIST) {
     throw Error(path_ + " exists: choose another name, or have it overwritten");
@@ -36,6 +37,31 @@ bool OutputFile::write(std::span<const std::byte> bytes) noexcept {
   }
   return true;
 }
+
+bool OutputFile::read_at(std::uint64_t offset, std::span<std::byte> out) noexcept {
+  while (!out.empty()) {
+    const ssize_t read = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) {
+      error_ = read == 0 ? EIO : errno;
+      return false;
+    }
+    offset += static_cast<std::uint64_t>(read);
+    out = out.subspan(static_cast<std::size_t>(read));
+  }
+  return true;
+}
+
+bool OutputFile::rename_to(const std::string& path) noexcept {
+  if (std::rename(path_.c_str(), path.c_str()) != 0) {
+    error_ = errno;
+    return false;
+  }
+  path_ = path;
+  return true;
+}
+
+void OutputFile::remove() noexcept { (void)std::remove(path_.c_str()); }
 
 bool OutputFile::close() noexcept {
   if (descriptor_ < 0) return true;

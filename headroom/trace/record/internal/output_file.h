@@ -1,7 +1,8 @@
-// A file that is only ever added to.
+// A file that is only ever added to, and may be read again by who writes it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -17,6 +18,11 @@ class OutputFile {
 
   // What is written is the system's: it stays when this process dies.
   bool write(std::span<const std::byte> bytes) noexcept;
+  // All of `out`, from `offset` on.
+  bool read_at(std::uint64_t offset, std::span<std::byte> out) noexcept;
+  // Another name, in the place of a file that has it.
+  bool rename_to(const std::string& path) noexcept;
+  void remove() noexcept;
   // False when the system could not keep it after all.
   bool close() noexcept;
 

@@ -59,4 +59,15 @@ StackId TraceBuilder::stack(std::span<const std::uint64_t> addresses) {
   return trace_.stacks.intern(frames);
 }
 
+StackId TraceBuilder::stack(std::span<const NamedFrame> named) {
+  std::vector<Frame> frames;
+  frames.reserve(named.size());
+  for (const NamedFrame& frame : named) {
+    frames.push_back({.name = trace_.strings.intern(frame.name),
+                      .file = trace_.strings.intern(frame.file),
+                      .line = frame.line});
+  }
+  return trace_.stacks.intern(frames);
+}
+
 }  // namespace headroom::trace::internal

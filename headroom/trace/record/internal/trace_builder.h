@@ -12,6 +12,7 @@
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/modules.h"
 #include "headroom/trace/record/internal/tick_clock.h"
+#include "headroom/trace/record/stack_source.h"
 #include "headroom/trace/trace.h"
 
 namespace headroom::trace::internal {
@@ -35,6 +36,7 @@ class TraceBuilder {
                                   std::optional<memory::PoolId> pool);
   // Return addresses, innermost first, as frames without symbols: see raw_frame.h.
   [[nodiscard]] StackId stack(std::span<const std::uint64_t> addresses);
+  [[nodiscard]] StackId stack(std::span<const NamedFrame> named);
 
  private:
   using DetailsKey =
