@@ -9,8 +9,22 @@
 
 namespace headroom::memory {
 
+using device::DeviceResult;
 using internal::PagedState;
 using internal::Sleeper;
+
+namespace {
+
+// A device that is told of blocks takes note in the order of their streams.
+DeviceResult<void> wait_for_each(device::Device& device, const std::vector<Sleeper*>& sleepers) {
+  for (const Sleeper* sleeper : sleepers) {
+    const auto waited = device.synchronize_stream(sleeper->block->stream);
+    if (!waited && !(waited.error() == device::StatusCode::kUnknownHandle)) return waited;
+  }
+  return {};
+}
+
+}  // namespace
 
 AllocationResult<SleepChange> PagedAllocator::do_wake(std::string_view scope) {
   const TagScope tag(*this);
@@ -116,10 +130,13 @@ void PagedAllocator::restore(const std::vector<Sleeper*>& sleepers, Woken& woken
   tell([&](DeviceAddress address, std::uint64_t size, StreamId stream) {
     device_.block_allocated(address, size, stream);
   });
-  const auto copied = internal::copy_each(
-      device_, sleepers, [&](const void* host, DeviceAddress address, std::uint64_t size) {
-        return device_.copy_to_device(address, host, size, StreamId::kDefault);
-      });
+  auto copied = state_->tracks_blocks ? wait_for_each(device_, sleepers) : DeviceResult<void>{};
+  if (copied) {
+    copied = internal::copy_each(
+        device_, sleepers, [&](const void* host, DeviceAddress address, std::uint64_t size) {
+          return device_.copy_to_device(address, host, size, StreamId::kDefault);
+        });
+  }
   if (copied) return;
   tell([&](DeviceAddress address, std::uint64_t size, StreamId stream) {
     device_.block_freed(address, size, stream);
