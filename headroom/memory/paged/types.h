@@ -5,30 +5,40 @@
 //   page      one piece of physical memory, a handle of the device; mapped whole or not at all
 //   arena     a long range of addresses of one stream; it has no memory until pages are mapped
 //   slot      one step of an arena's addresses, as long as the smallest page
-//   home      the one place (a run of slots) where the bytes of a page count
-//   stale     a slot that still maps a page which is at home elsewhere; nobody looks through it
-//   loose     a page that is at home nowhere
-//   backed    a block all of whose slots are homes of pages; the others are unbacked
+//   home      the one place (a run of slots) where the bytes of a page count, but for those on loan
+//   loan      one end of a page used at a second place, for the begin or the end of a block
+//   stale     a slot that maps a page which is at home elsewhere, and that no loan uses
+//   loose     a page that is at home nowhere; the slots that still map it are stale
+//   backed    a block all of whose slots are homes of pages, or on loan; the others are unbacked
 //   hole      a free, backed block: requests are served from holes, by best fit
+//   vacant    a hole or an unbacked block: addresses that nobody uses, side by side in a run
 //   window    the range of addresses that a request is to get, some of whose pages are missing
 //   revive    to make a stale slot the home of the page that it maps, which takes no call
 //   slab      a page of 2 MiB that is cut into small blocks, for requests up to 64 KiB
 //   cushion   how far above the most that was live pages are created freely
+//   tight     how memory is for a while after a request found no free page and could create none:
+//             a hole that a block would leave much of is compared with a window between two loans
 //   rest      the end of a step that repeats itself (Allocator::mark_step)
 //
 //   slots     |   p3   .        |   p7   .        |  h1   |   --   |   (p3)  .        |   --   |
 //   ... blocks    | held 3 MiB | hole 5 MiB           | held  |unbacked           | unbacked ...
 //                ^ p3 and p7 are at home here        ^ a half        ^ still maps p3: stale
 //
+//   a loan, at home   |   p5   .        |     at the second place   |  (p5)  .        |   p8   |
+//   ... blocks        | held      | kLoan |                         | kForeign  | held 3 MiB ...
+//
+//   The end of p5 is used by the block at the second place alone, and its front at home alone.
+//
 // Rules, checked by Allocator::check_invariants():
 //
 //   the blocks of an arena tile it; two neighbours are never both holes, nor both unbacked
 //   an unbacked block begins and ends where slots do
-//   a slot is home        ==  a held block or a hole touches it
-//   loose pages           ==  pages without a home
-//   stale mappings        ==  mappings of all pages - pages with a home
-//   reserved              ==  sum of all pages' sizes + handles of private pools
-//   reserved              <=  PagedBound: live pages + slab residue + cushion + unsettled
+//   a slot is home or on loan            ==  a held block or a hole touches it
+//   loose pages                          ==  pages without a home
+//   stale mappings                       ==  mappings of all pages - pages with a home - loans
+//   held blocks that are not a user's    ==  2 * loans
+//   reserved  ==  sum of all pages' sizes + handles of private pools
+//   reserved  <=  PagedBound: live pages + slab residue + cushion + unsettled
 #pragma once
 
 #include <cstddef>

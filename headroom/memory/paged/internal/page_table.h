@@ -115,6 +115,7 @@ class PageTable {
   // The same at the ends of a block that was there. Without host memory they stay parts of a hole.
   void take_back_at(PageArena& arena, DeviceAddress begin, DeviceAddress end) noexcept;
   [[nodiscard]] std::size_t loans() const noexcept { return loans_.size(); }
+
   // --- Which pages are free, as of the last search ----------------------------------------------
 
   void begin_search() noexcept { mark_ += 2; }  // the odd number marks what a plan has taken
