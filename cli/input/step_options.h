@@ -37,7 +37,8 @@ void add_step_options(CLI::App& app, StepArguments& typed);
 // What was asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
 [[nodiscard]] train::StepConfig step_config(const StepArguments& typed);
 [[nodiscard]] bool is_auto_checkpoint(const StepArguments& typed);
-// The limit, and the settings that `--policy` names.
+// The limit, the settings that `--policy` names, and with `--card` a GPU's profile, which a run on
+// a device of its own overrules.
 [[nodiscard]] train::PlanOptions plan_options(const StepArguments& typed);
 
 // The cards that were named, with their sizes. Throws UsageError.
