@@ -42,6 +42,8 @@ struct Holder {
 
 // Sizes asked for, by category and by how each is known.
 using CategorySums = std::array<std::array<std::uint64_t, kCertaintyCount>, memory::kCategoryCount>;
+// Sizes of blocks, which are rounded up.
+using CategoryBytes = std::array<std::uint64_t, memory::kCategoryCount>;
 
 struct DeviceSummary {
   std::string name{};
@@ -91,7 +93,8 @@ struct DeviceSummary {
   std::vector<Holder> by_size{};
   std::vector<Holder> categories{};  // empty where none is known
   CategorySums categories_at_peak{};
-  std::vector<Holder> annotations{};  // the same
+  CategoryBytes block_categories_at_peak{};  // the same as blocks: they add up to peak_allocated
+  std::vector<Holder> annotations{};         // the same
 
   Anomalies anomalies{};
 };
