@@ -7,7 +7,6 @@
 #include "headroom/replay/program.h"
 
 #include "benchmarks/claims/claims_parts.h"
-#include "cli/demo/tour.h"
 #include "cli/input/samples.h"
 #include "cli/input/trace_input.h"
 

@@ -38,7 +38,8 @@ inline constexpr PyTorchVersion kPyTorch215{2, 15};
 // Reads `2.11`, `2.11.0`, `2.11.0+cu130`.
 [[nodiscard]] Result<PyTorchVersion, std::string> parse_pytorch_version(std::string_view text);
 
-// Keys of the pinned-memory allocator: read and kept, for whoever allocates pinned memory.
+// Keys of PyTorch's allocator of pinned memory. Headroom has none; they are kept so that settings are
+// written again as they were read, as text (config_text.cpp) and into recordings (trace/settings.h).
 struct PinnedConfig {
   bool use_host_register = false;
   std::uint64_t register_threads = 1;
