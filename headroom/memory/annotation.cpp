@@ -133,11 +133,22 @@ bool is_phase_name(std::string_view name) noexcept {
 
 }  // namespace
 
+std::vector<std::string_view> split_annotation(std::string_view path) {
+  std::vector<std::string_view> names;
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('/'), path.size());
+    if (end > 0) names.push_back(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return names;
+}
+
 AnnotationId intern_annotation(AnnotationId parent, std::string_view name) {
-  while (!name.empty()) {
-    const std::size_t end = std::min(name.find('/'), name.size());
-    if (end > 0) parent = interner().intern(parent, name.substr(0, end));
-    name.remove_prefix(std::min(end + 1, name.size()));
+  if (!name.empty() && name.find('/') == std::string_view::npos) {
+    return interner().intern(parent, name);
+  }
+  for (const std::string_view part : split_annotation(name)) {
+    parent = interner().intern(parent, part);
   }
   return parent;
 }
