@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/replay/cards.h"
 #include "headroom/replay/pool_floor.h"
 #include "headroom/report/area_chart.h"
@@ -30,10 +31,6 @@ using report::Terminal;
 using report::Tone;
 
 constexpr int kPolicyBarWidth = 24;
-
-std::string file_name(std::string_view path) {
-  return report::printable(path.substr(path.find_last_of('/') + 1));
-}
 
 std::string policy_title(const PolicyResult& entry, const Program& program) {
   std::string title = entry.policy.name;
@@ -364,7 +361,8 @@ std::string next_text(const ReplayReport& report, const Context& context) {
 }  // namespace
 
 std::string draw(const ReplayReport& report, const Context& context) {
-  std::string out = report::styled(file_name(report.path), Tone::kStrong, context.out) + "\n";
+  std::string out =
+      report::styled(report::printable(file_name(report.path)), Tone::kStrong, context.out) + "\n";
   bool is_first = true;
   for (const DeviceReplay& device : report.devices) {
     if (!is_first) out += "\n";
