@@ -96,14 +96,7 @@ AllocatorCore::CoreAccount CachingAllocator::core_account(StreamId stream) const
 }
 
 std::vector<AllocatorCore::LiveBlock> CachingAllocator::live_blocks() const {
-  std::vector<LiveBlock> blocks;
-  blocks.reserve(state_->active.size());
-  state_->active.for_each([&](const Block& block) {
-    if (!block.is_allocated) return;
-    blocks.push_back(
-        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
-  });
-  return blocks;
+  return internal::held_blocks<LiveBlock>(state_->active);
 }
 
 std::vector<SegmentInfo> CachingAllocator::segments_locked() const {

@@ -117,13 +117,7 @@ AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
 }
 
 std::vector<AllocatorCore::LiveBlock> PagedAllocator::live_blocks() const {
-  std::vector<LiveBlock> blocks;
-  blocks.reserve(state_->active.size());
-  state_->active.for_each([&](const Block& block) {
-    if (!block.is_allocated) return;
-    blocks.push_back(
-        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
-  });
+  std::vector<LiveBlock> blocks = internal::held_blocks<LiveBlock>(state_->active);
   state_->slabs.for_each_block([&](const internal::SlabBlock& block) {
     if (block.is_pending) return;
     blocks.push_back({.requested_bytes = block.requested_bytes,
