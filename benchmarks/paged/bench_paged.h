@@ -54,7 +54,7 @@ struct TrafficRound {
   bool is_within_bound = true;  // PagedAllocator::bound(), after every op
   std::array<Outcome, kContenders> outcomes{};
 
-  [[nodiscard]] const Outcome& of(Contender contender) const {
+  [[nodiscard]] const Outcome& outcome(Contender contender) const {
     return outcomes[static_cast<std::size_t>(contender)];
   }
   [[nodiscard]] double over_floor(Contender contender) const;

@@ -282,7 +282,7 @@ void GraphRun::visit(Node& node) {
   if (!place.is_wanted) return;
   const Stream callers = current_stream(*node.like_.device);
   const Stream own = stream_of(node);
-  note_stream(own, callers);
+  add_used_stream(own, callers);
   const StreamScope stream(own);
   const memory::ContextScope context({memory::Category::kGradient, path_for(node)});
   Tensor grad = run_pre_hooks(node.hooks_.get(), std::move(place.grad), node.like_);
@@ -369,7 +369,7 @@ Stream GraphRun::stream_of(Node& node) {
   return *first;
 }
 
-void GraphRun::note_stream(const Stream& used, const Stream& callers) {
+void GraphRun::add_used_stream(const Stream& used, const Stream& callers) {
   if (used.id() == callers.id()) return;
   const auto is_it = [&](const Stream& stream) { return stream.id() == used.id(); };
   if (std::none_of(used_streams_.begin(), used_streams_.end(), is_it)) {

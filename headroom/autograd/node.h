@@ -25,11 +25,11 @@ struct TensorSpec {
   Shape shape{};
   DType dtype = DType::kF32;
   device::Device* device = nullptr;
-
-  [[nodiscard]] static TensorSpec of(const Tensor& tensor) {
-    return {.shape = tensor.shape(), .dtype = tensor.dtype(), .device = &tensor.device()};
-  }
 };
+
+[[nodiscard]] inline TensorSpec spec_of(const Tensor& tensor) {
+  return {.shape = tensor.shape(), .dtype = tensor.dtype(), .device = &tensor.device()};
+}
 }  // namespace internal
 
 class Node : public std::enable_shared_from_this<Node> {

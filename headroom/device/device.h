@@ -151,8 +151,8 @@ class Device {
   // The hierarchy with each level's measured speed; takes about a second.
   DeviceResult<std::vector<MemoryLevel>> measure() noexcept;
 
-  // A clock that does not go back, for what takes how long. It stands still where nothing takes
-  // time, on a meta device.
+  // A clock for durations, which never goes back. It stands still on a meta device, where nothing
+  // takes time.
   [[nodiscard]] virtual std::chrono::nanoseconds now() const noexcept;
 
   // True when [address, address + size) is live memory of this device; never in a forked child.

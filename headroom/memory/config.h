@@ -38,8 +38,8 @@ inline constexpr PyTorchVersion kPyTorch215{2, 15};
 // Reads `2.11`, `2.11.0`, `2.11.0+cu130`.
 [[nodiscard]] Result<PyTorchVersion, std::string> parse_pytorch_version(std::string_view text);
 
-// Keys of PyTorch's allocator of pinned memory. Headroom has none; they are kept so that settings are
-// written again as they were read, as text (config_text.cpp) and into recordings (trace/settings.h).
+// Keys of PyTorch's allocator of pinned memory. Headroom has no such allocator and keeps them to
+// write settings again as they were read: as text (config_text.cpp), and into recordings.
 struct PinnedConfig {
   bool use_host_register = false;
   std::uint64_t register_threads = 1;
@@ -114,7 +114,7 @@ struct ParseOptions {
 // at.
 [[nodiscard]] std::string to_string(const AllocatorConfig& config);
 
-// What PyTorch makes of a request before it looks for a block.
+// The size that PyTorch rounds a request to before it looks for a block.
 [[nodiscard]] std::uint64_t rounded_size(std::uint64_t requested_bytes,
                                          const AllocatorConfig& config) noexcept;
 // What it would take from the device for a request of that rounded size; what a limit is asked for.

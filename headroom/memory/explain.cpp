@@ -100,7 +100,8 @@ class Remedies {
     from_optimizer_state();
     from_the_largest_category();
     from_the_largest_site();
-    // What suffices comes first; otherwise the order above, from cheap to dear.
+    // Remedies that suffice come first; otherwise the order is the one above, from cheap to
+    // expensive.
     std::stable_partition(
         remedies_.begin(), remedies_.end(), [](const Remedy& remedy) { return remedy.is_enough; });
     return std::move(remedies_);

@@ -130,7 +130,7 @@ struct ReplayResult {
   memory::Statistics statistics{};  // at the end; movements since the start
   double seconds = 0;
 
-  [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.holds(); }
+  [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.is_kept(); }
 };
 
 // What may be reserved, where that is less than the card.

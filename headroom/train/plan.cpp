@@ -17,7 +17,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::uint64_t of(const CategoryBytes& bytes, memory::Category category) {
+std::uint64_t bytes_in(const CategoryBytes& bytes, memory::Category category) {
   return bytes[static_cast<std::size_t>(category)];
 }
 
@@ -48,9 +48,9 @@ std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
                          ? plan
                          : internal::full_run(plain_config, unbounded(options));
   const CategoryBytes kept = internal::at_end_of_forward(plain);
-  const auto weights = static_cast<double>(of(kept, memory::Category::kParameter));
-  const auto state = static_cast<double>(of(kept, memory::Category::kOptimizerState));
-  const auto activations = static_cast<double>(of(kept, memory::Category::kActivation));
+  const auto weights = static_cast<double>(bytes_in(kept, memory::Category::kParameter));
+  const auto state = static_cast<double>(bytes_in(kept, memory::Category::kOptimizerState));
+  const auto activations = static_cast<double>(bytes_in(kept, memory::Category::kActivation));
   const auto blocks = static_cast<double>(plain.boundaries.size()) - 1;
   const double fixed = 2 * weights + state;
   std::vector<Formula> out;

@@ -24,8 +24,9 @@
 
 namespace headroom::train {
 
-// How many steps are planned where nothing repeats itself before: then a plan holds for so many.
-// A step of a huge model takes seconds to plan, so that PlanOptions::most_changes is a bound too.
+// The most steps that are planned if the allocator does not return to an earlier state; the plan
+// then holds for that number of steps. Planning one step of a huge model takes seconds, so
+// PlanOptions::most_changes is a second bound.
 inline constexpr int kMostPlannedSteps = 256;
 inline constexpr int kFewestPlannedSteps = 4;
 
@@ -38,9 +39,9 @@ struct PlanOptions {
   // the processor.
   std::optional<device::BackendProfile> profile{};
   bool has_formulas = true;
-  // Past so many allocations and frees no further step is planned.
+  // After this number of allocations and frees no further step is planned.
   std::uint64_t most_changes = 2'000'000;
-  // Told how many steps were planned, of a run that may be one of several.
+  // Called with the number of steps that were planned so far, in one run; a plan may need several.
   std::function<void(int steps)> progress{};
 };
 

@@ -273,7 +273,7 @@ class PagedWorker {
   void look() {
     ASSERT_EQ(allocator_.check_invariants(), std::nullopt);
     const PagedBound bound = allocator_.bound();
-    ASSERT_TRUE(bound.holds()) << bound.reserved_bytes;
+    ASSERT_TRUE(bound.is_kept()) << bound.reserved_bytes;
     const Account account = allocator_.account();
     ASSERT_EQ(account.sum(), account.total_bytes);
   }

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::uint8_t kNotYet = 255;
 
-using Words = std::initializer_list<std::string_view>;
+using WordList = std::initializer_list<std::string_view>;
 
-bool has_word(std::string_view text, Words words) {
+bool has_word(std::string_view text, WordList words) {
   return std::ranges::any_of(
       words, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
-bool is_word(std::string_view text, Words words) {
+bool is_word(std::string_view text, WordList words) {
   return std::ranges::find(words, text) != words.end();
 }
 

@@ -74,7 +74,7 @@ class GraphRun {
   // Where the gradient of a node is added up and used: on the stream of its forward, and for a
   // leaf, where its gradients come from.
   [[nodiscard]] Stream stream_of(Node& node);
-  void note_stream(const Stream& used, const Stream& callers);
+  void add_used_stream(const Stream& used, const Stream& callers);
   // The path under which what `node` makes is allocated.
   [[nodiscard]] memory::AnnotationId path_for(const Node& node);
 

@@ -43,7 +43,7 @@ CachingAllocator::~CachingAllocator() {
     });
     for (Block* block : held) {
       block->is_allocated = false;
-      record_free_requested(note_of(*block));
+      record_free_requested(record_of(*block));
       s.pending.add(*block, [this](Block& done) { complete_free(done); });
     }
     release_everything();

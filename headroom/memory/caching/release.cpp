@@ -23,7 +23,7 @@ DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
   block.index->prepare(1);
   if (acts_as_capturing()) s.pending.prepare();
   block.is_allocated = false;
-  record_free_requested(note_of(block));
+  record_free_requested(record_of(block));
   if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.decrease(1);
   if (block.stream_uses.empty()) {
     complete_free(block);
@@ -91,7 +91,7 @@ void CachingAllocator::complete_free(Block& block) {
   BlockPool& pool = *block.pool;
   internal::FreeIndex& index = *block.index;
   index.prepare(1);
-  const BlockNote note = note_of(block);
+  const BlockRecord record = record_of(block);
   if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
   state_->active.erase(block.address);
 
@@ -123,7 +123,7 @@ void CachingAllocator::complete_free(Block& block) {
   } else {
     index.insert(block);
   }
-  record_free_completed(note);
+  record_free_completed(record);
 }
 
 // --- Blocks that other streams use ---------------------------------------------------------------

@@ -102,7 +102,7 @@ class SlabHeap {
   std::optional<SlabBlock> mark_pending(DeviceAddress address) noexcept;
   std::optional<SlabBlock> complete(DeviceAddress address) noexcept;
 
-  // Off: what threads had cached is given back, and nothing happens without the lock from now on.
+  // Disabling gives back what threads had cached, and every call takes the lock from then on.
   void enable_magazines(bool is_enabled) noexcept;
   // Threads keep their magazines, and give and take the same blocks, but with the lock: nothing
   // happens without it from now on.
@@ -115,10 +115,9 @@ class SlabHeap {
     if (!is_only || !t_last_used.cache->tally.is_empty()) fold_own_and_mark();
   }
   void fold_all() noexcept;
-  // Keeps every thread from working without the lock, with all tallies folded, until release();
-  // pairs may nest.
-  void hold() noexcept;
-  void release() noexcept;
+  // Folds all tallies. Until resume_threads() every thread has to take the lock. Pairs may nest.
+  void pause_threads() noexcept;
+  void resume_threads() noexcept;
   // Gives back what threads had cached, and forgets what they used to ask for.
   void start_over() noexcept;
   // Gives back what threads had cached, and all pages that are empty then. Returns their bytes.
@@ -214,7 +213,7 @@ class SlabHeap {
   void drain(ThreadCache& cache) noexcept;
   void fold(ThreadCache& cache) noexcept;
 
-  // What every thread reads and nobody writes any more, apart from what changes.
+  // Every thread reads these and hardly anybody writes them: apart from the fields that change.
   alignas(64) std::atomic<DeviceAddress> region_base_{0};
   std::atomic<std::uint64_t> region_bytes_{0};
   std::unique_ptr<std::atomic<Chunk*>[]> chunks_;
@@ -232,7 +231,7 @@ class SlabHeap {
   std::vector<std::unique_ptr<SlabPage>> owned_pages_{};
   std::uint64_t page_bytes_ = 0;
   std::uint64_t taken_bytes_ = 0;  // of blocks that are not in their slabs
-  std::uint32_t holds_ = 0;
+  std::uint32_t pauses_ = 0;
 };
 
 // The page and the word of an offset where a block may start; nothing elsewhere.

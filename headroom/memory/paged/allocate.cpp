@@ -287,7 +287,7 @@ inline DeviceAddress PagedAllocator::hand_out(const Request& request,
   block.requested = request.asked;
   block.context = current_context();
   state_->active.insert(at, &block);
-  record_alloc(note_of(block));
+  record_alloc(record_of(block));
   if (state_->tracks_blocks) device_.block_allocated(at, block.size, block.stream);
   return at;
 }

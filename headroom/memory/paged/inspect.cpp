@@ -157,9 +157,9 @@ std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
 
 PagedBound PagedAllocator::bound() const {
   const std::lock_guard lock(mutex_);
-  hold_threads();
+  pause_threads();
   const PagedBound bound = bound_locked();
-  release_threads();
+  resume_threads();
   return bound;
 }
 
@@ -216,7 +216,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   if (allocated != static_cast<std::uint64_t>(stats_.allocated_bytes.all.current)) {
     return "allocated is not the sum of its blocks";
   }
-  if (!bound_locked().holds()) return "reserved is above the bound";
+  if (!bound_locked().is_kept()) return "reserved is above the bound";
   return std::nullopt;
 }
 

@@ -77,8 +77,8 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] std::uint64_t core_fingerprint() const override;
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
   void fold_threads() const noexcept override;
-  void hold_threads() const noexcept override;
-  void release_threads() const noexcept override;
+  void pause_threads() const noexcept override;
+  void resume_threads() const noexcept override;
   void sinks_changed() noexcept override;
 
  private:
@@ -168,8 +168,8 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] Block* find_in_pool(PoolId id, DeviceAddress address) const;
   void hand_out_at(const Request& request, Block& hole, DeviceAddress at);
   void trim_when_idle();
-  [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
-  [[nodiscard]] static BlockNote note_of(const internal::SlabBlock& block) noexcept;
+  [[nodiscard]] static BlockRecord record_of(const Block& block) noexcept;
+  [[nodiscard]] static BlockRecord record_of(const internal::SlabBlock& block) noexcept;
   [[nodiscard]] std::uint64_t live_pages_bytes() const;
   [[nodiscard]] PagedBound bound_locked() const;
 

@@ -157,7 +157,7 @@ PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo>
   for (Block* const block : leaving) {
     change.freed.push_back(block->address);
     block->is_allocated = false;
-    record_free_requested(note_of(*block));
+    record_free_requested(record_of(*block));
     complete_free(*block);
   }
   for (const BlockInfo* const block : by_address) {

@@ -58,7 +58,7 @@ struct PagedBound {
   // then, because work that was queued still used them or a capture was under way.
   std::uint64_t unsettled_bytes = 0;
 
-  [[nodiscard]] bool holds() const noexcept {
+  [[nodiscard]] bool is_kept() const noexcept {
     return reserved_bytes <=
            live_pages_bytes + slab_residue_bytes + cushion_bytes + unsettled_bytes;
   }

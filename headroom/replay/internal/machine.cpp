@@ -273,7 +273,7 @@ void Machine::check_bound() {
            bound.unsettled_bytes - bound.reserved_bytes;
   };
   const memory::PagedBound now = paged_->bound();
-  if (!result_.bound || !now.holds() || slack(now) < slack(result_.bound->bound)) {
+  if (!result_.bound || !now.is_kept() || slack(now) < slack(result_.bound->bound)) {
     result_.bound = {.op = watch_.op, .bound = now};
   }
 }

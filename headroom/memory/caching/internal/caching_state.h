@@ -15,9 +15,9 @@
 #include "headroom/memory/caching/internal/free_index.h"
 #include "headroom/memory/config.h"
 #include "headroom/memory/internal/address_map.h"
-#include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pending_frees.h"
 #include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/records.h"
 
 namespace headroom::memory::internal {
 
@@ -116,7 +116,7 @@ struct CachingState : PoolScopes<PrivatePool> {
 
 namespace headroom::memory {
 
-inline AllocatorCore::BlockNote CachingAllocator::note_of(const Block& block) noexcept {
+inline AllocatorCore::BlockRecord CachingAllocator::record_of(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,

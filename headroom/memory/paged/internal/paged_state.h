@@ -8,9 +8,9 @@
 #include <map>
 
 #include "headroom/memory/internal/address_map.h"
-#include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pending_frees.h"
 #include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/records.h"
 #include "headroom/memory/internal/slab_heap.h"
 #include "headroom/memory/paged/internal/arenas.h"
 #include "headroom/memory/paged/internal/page_mover.h"
@@ -36,9 +36,9 @@ class PagedAllocator::Host final : public internal::PageHost, public internal::S
   void fold_tally(const internal::ThreadTally& tally) noexcept override;
 
  private:
-  [[nodiscard]] static SegmentNote segment_at(const PageArena& arena,
-                                              DeviceAddress at,
-                                              std::uint64_t size) noexcept {
+  [[nodiscard]] static SegmentRecord segment_at(const PageArena& arena,
+                                                DeviceAddress at,
+                                                std::uint64_t size) noexcept {
     return {.address = at,
             .size_bytes = size,
             .stream = arena.stream(),
@@ -140,7 +140,7 @@ struct PagedState {
 
 }  // namespace internal
 
-inline AllocatorCore::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
+inline AllocatorCore::BlockRecord PagedAllocator::record_of(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,
@@ -150,7 +150,8 @@ inline AllocatorCore::BlockNote PagedAllocator::note_of(const Block& block) noex
           .context = block.context};
 }
 
-inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
+inline AllocatorCore::BlockRecord PagedAllocator::record_of(
+    const internal::SlabBlock& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size_bytes,
           .requested_bytes = block.requested_bytes,
