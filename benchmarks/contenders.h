@@ -1,4 +1,4 @@
-// What `bench alloc` measures: things that allocate and free, found for one device.
+// The contenders of `bench alloc`: allocators of one device.
 #pragma once
 
 #include <cstdint>

@@ -123,7 +123,7 @@ class alignas(64) Lane {
   Lane(Contender& contender, std::span<const Step> steps, Amount amount)
       : contender_(&contender), steps_(steps), amount_(amount) {}
 
-  // What goes wrong is kept: an exception may not leave a thread, nor may one be waited for that
+  // An error is kept: an exception may not leave a thread, nor may one be waited for that
   // does not come.
   void run(Race& race) noexcept {
     attempt([&] { prepare(); });

@@ -20,7 +20,7 @@ std::string model_help() {
   return out;
 }
 
-// What the library refuses was typed wrong here.
+// An argument that the library refuses was typed wrong here.
 template <class F>
 auto typed_right(F&& f) {
   try {

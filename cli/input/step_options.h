@@ -34,7 +34,7 @@ struct StepArguments {
 
 void add_step_options(CLI::App& app, StepArguments& typed);
 
-// What was asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
+// The step as asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
 [[nodiscard]] train::StepConfig step_config(const StepArguments& typed);
 [[nodiscard]] bool is_auto_checkpoint(const StepArguments& typed);
 // The limit, the settings that `--policy` names, and with `--card` a GPU's profile, which a run on

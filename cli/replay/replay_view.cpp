@@ -234,7 +234,7 @@ std::string failure_text(const PolicyResult& entry, const Program& program, cons
   return text.empty() ? "" : paragraph(report::printable(text), t);
 }
 
-// What the policies ran under; one line where it is the same for all.
+// The conditions that the policies ran under; one line where they are the same for all.
 std::string bound_text(const DeviceReplay& device, const Terminal& terminal) {
   const auto line = [&](std::string_view who, const PolicyResult& entry) {
     return paragraph(fmt::format("{} under a limit of {} on a card of {}.",

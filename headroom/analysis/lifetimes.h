@@ -34,7 +34,7 @@ struct Lifetime {
   }
 };
 
-// What does not fit together. All are 0 in a recording of all actions.
+// Contradictions in a recording. All are 0 in a recording of all actions.
 struct Anomalies {
   std::uint64_t allocs_at_live_address = 0;  // the older block is taken to have ended there
   std::uint64_t frees_of_nothing = 0;        // of an address where nothing is live

@@ -62,7 +62,7 @@ std::vector<std::string> stack_text(const Trace& trace, trace::StackId stack) {
   return out;
 }
 
-// What tells something of a stack, innermost first; a frame that calls itself is there once.
+// The telling frames of a stack, innermost first; a frame that calls itself is there once.
 std::vector<std::string> short_stack_text(const Trace& trace,
                                           const Frames& frames,
                                           trace::StackId stack) {

@@ -1,4 +1,4 @@
-// What a recording holds, in numbers: for each device its peaks, who held them, sizes, lifetimes
+// A recording in numbers: for each device its peaks, who held them, sizes, lifetimes
 // and what is odd about its history. `headroom info` prints it.
 //
 //   const auto file = trace::read_trace("run.pickle");
@@ -62,7 +62,7 @@ struct DeviceSummary {
   std::int64_t first_time_us = 0;
   std::int64_t duration_us = 0;
 
-  // What was there before the first event: nothing, where the history is whole.
+  // The state before the first event: empty, where the history is whole.
   bool is_whole_history = true;
   bool has_final_state = false;
   std::uint64_t start_blocks = 0;
@@ -83,7 +83,7 @@ struct DeviceSummary {
   std::vector<HistogramBin> sizes{};
   LifetimeHistogram lifetimes{};
 
-  // What was allocated when allocated was highest, the largest first, all of it.
+  // All that was allocated when allocated was highest, the largest first.
   bool has_stacks = false;
   std::uint64_t blocks_at_peak = 0;
   std::vector<Holder> sites{};        // empty without stacks

@@ -26,7 +26,7 @@ using RegionFunction = std::function<Tensor(std::span<const Tensor>)>;
 // All that is needed has been computed again. Not a std::exception: nobody else's to catch.
 struct RecomputedEnough {};
 
-// What a node keeps in the place of a tensor.
+// A node keeps this in the place of a tensor.
 struct Placeholder {
   std::size_t index = 0;
   Saved kept{};  // the tensor after all, where the region did not make it
@@ -126,7 +126,7 @@ class FormerStreams {
   FormerStreams(const FormerStreams&) = delete;
   FormerStreams& operator=(const FormerStreams&) = delete;
 
-  // What the backward queues from now on comes after what was queued here.
+  // Work that the backward queues from now on comes after the work that was queued here.
   void join() const {
     for (const Pair& pair : entered_) pair.backward.wait(pair.forward);
   }

@@ -12,7 +12,7 @@
 
 namespace headroom::autograd::internal {
 
-// What a node's backward function sees.
+// The arguments of a node's backward function.
 class RunArgs final : public tensor::BackwardArgs {
  public:
   RunArgs(GraphRun& run, Node& node, Tensor grad, std::vector<bool> needs)
@@ -27,7 +27,7 @@ class RunArgs final : public tensor::BackwardArgs {
     if (slot >= node_.saved_.size()) return {};
     const Saved& saved = node_.saved_[slot];
     if (!saved.is_packed()) return used_here(saved.unpack(node_));
-    // What an unpack hook brings back costs something: once is enough.
+    // An unpack hook may be expensive: once is enough.
     unpacked_.resize(node_.saved_.size());
     if (!unpacked_[slot].defined()) unpacked_[slot] = saved.unpack(node_);
     return unpacked_[slot];
@@ -71,7 +71,7 @@ class RunArgs final : public tensor::BackwardArgs {
     OpenSum open;
   };
 
-  // What was made on another stream must not be given away before this one has passed.
+  // Memory of another stream must not be given away before this stream has passed.
   static Tensor used_here(Tensor saved) {
     if (!saved.defined()) return saved;
     if (const Stream now = current_stream(saved.device()); now.id() != saved.storage().stream()) {
@@ -90,7 +90,7 @@ class RunArgs final : public tensor::BackwardArgs {
 
 namespace {
 
-// What is to be done when a backward ends; those of a thread nest.
+// Work for the end of a backward; the backwards of a thread nest.
 class EndOfBackward {
  public:
   EndOfBackward() noexcept : outer_(std::exchange(innermost_, this)) {}

@@ -11,7 +11,7 @@
 #include "headroom/autograd/internal/view_history.h"
 #include "headroom/base/error.h"
 
-// What tensor/tape.cpp looks for.
+// tensor/tape.cpp looks for this.
 extern "C" headroom::tensor::Tape* headroom_autograd_tape() noexcept;
 extern "C" headroom::tensor::Tape* headroom_autograd_tape() noexcept {
   // Never destroyed: tensors may be used until the very end of the process.

@@ -20,7 +20,7 @@ namespace internal {
 class GraphRun;
 class RunArgs;
 
-// What a gradient must look like: the op's output.
+// The shape, type and device that a gradient must have: those of the op's output.
 struct TensorSpec {
   Shape shape{};
   DType dtype = DType::kF32;
@@ -34,7 +34,7 @@ struct TensorSpec {
 
 class Node : public std::enable_shared_from_this<Node> {
  public:
-  // What it is made of. `inputs` has a null where no gradient is wanted.
+  // The parts of a node. `inputs` has a null where no gradient is wanted.
   struct Parts {
     const char* name = "";
     std::vector<NodePtr> inputs{};

@@ -271,7 +271,7 @@ class Doctor {
     }
     if (!failed()) return advise_at_peak();
     for (const memory::Remedy& remedy : out_.explanation.remedies) {
-      // What was tried out is not also guessed.
+      // A remedy that was tried out is not also guessed.
       if (out_.proof && remedy.kind == memory::RemedyKind::kExpandableSegments) continue;
       add({.kind = kind_of(out_.health),
            .advice = Advice::kFromAccount,

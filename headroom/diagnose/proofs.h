@@ -46,7 +46,7 @@ struct Proof {
   std::optional<ProvedSetting> paged{};       // our own allocator
 };
 
-// What happens on a card or under a limit, with the settings of the recording.
+// The outcome on a card or under a limit, with the settings of the recording.
 struct Foreseen {
   bool fits = true;
   std::uint64_t peak_reserved = 0;

@@ -60,9 +60,9 @@ struct Account {
 
   [[nodiscard]] std::uint64_t live() const noexcept;
   [[nodiscard]] std::uint64_t cached() const noexcept;
-  // What the allocator has taken from the device.
+  // The bytes that the allocator has taken from the device.
   [[nodiscard]] std::uint64_t reserved() const noexcept;
-  // What a monitor of the device shows as used: all but what is free, whoever holds it.
+  // The bytes that a monitor of the device shows as used: all but the free ones.
   [[nodiscard]] std::uint64_t used() const noexcept;
   // The sum of all lines; equals total_bytes.
   [[nodiscard]] std::uint64_t sum() const noexcept;

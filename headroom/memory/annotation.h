@@ -1,4 +1,4 @@
-// What the allocations of a thread are for: a category and a path of names, set by scopes.
+// The purpose of a thread's allocations: a category and a path of names, set by scopes.
 //
 //   AnnotationScope layer("layer3");                 // nested scopes make a path: step/layer3
 //   CategoryScope category(Category::kActivation);

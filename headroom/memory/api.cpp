@@ -69,7 +69,7 @@ class Allocators {
   void configure(std::string_view settings) {
     const std::lock_guard lock(mutex_);
     if (!choice_) choice_ = read_environment();
-    // What the text does not name else keeps its value, and so does a backend that was chosen.
+    // A setting that the text does not name keeps its value, and so does a backend that was chosen.
     auto parsed = memory::parse_choice(settings, *choice_);
     if (!parsed) throw InvalidArgument("set_allocator_settings: " + parsed.error());
     if (!allocators_.empty()) check_change(*choice_, *parsed);

@@ -1,5 +1,5 @@
-// What an account means: shortage or fragmentation, and what to do. Nothing is said that does not
-// follow from the numbers; a gain is an upper bound ("up to").
+// The verdict on an account, shortage or fragmentation, and the advice. Nothing is said that does
+// not follow from the numbers; a gain is an upper bound ("up to").
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -150,7 +150,7 @@ class PolicyRun {
     find_smallest(replay_options);
   }
 
-  // What the traffic needs does not depend on what it had.
+  // The needs of the traffic do not depend on the memory that it had.
   void find_smallest(ReplayOptions replay_options) {
     if (!options_.finds_smallest_limit) return;
     replay_options.limit_bytes.reset();

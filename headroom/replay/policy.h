@@ -1,4 +1,4 @@
-// What a recording can be replayed under, by the names that the command line has for it.
+// The policies that a recording can be replayed under, by their names on the command line.
 //
 //   pytorch             as recorded
 //   pytorch:default     the factory settings
@@ -45,7 +45,7 @@ struct PolicyOptions {
   std::optional<std::uint64_t> card_bytes{};
   std::optional<std::uint64_t> limit_bytes{};
   bool verifies = false;  // compares kAsRecorded with the recording
-  // What is compared, where the program is from_live_blocks() of it.
+  // The program that is compared, where this one is from_live_blocks() of it.
   const Program* recorded = nullptr;
   bool finds_smallest_limit = false;
   bool checks_bound = false;  // of kPaged, after every op

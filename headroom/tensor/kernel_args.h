@@ -1,4 +1,4 @@
-// What kernels are told: plain values, with the meaning of each op beside its name. Here are
+// Arguments of kernels: plain values, with the meaning of each op beside its name. Here are
 // reductions, rows of classes and indices; element_args.h, matrix_args.h, layer_args.h and
 // optim_args.h have the rest.
 #pragma once

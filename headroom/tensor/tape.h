@@ -60,7 +60,7 @@ class GradModeScope {
 
 namespace tensor {
 
-// What the tape knows of a tensor; it derives its own.
+// The tape's knowledge of a tensor; it derives its own type.
 class GradState {
  public:
   GradState() = default;
@@ -89,7 +89,7 @@ struct SavedTensor {
   return {.tensor = wanted ? &tensor : nullptr, .is_output = true};
 }
 
-// What a backward function sees.
+// The arguments of a backward function.
 class BackwardArgs {
  public:
   BackwardArgs() = default;
@@ -138,7 +138,7 @@ struct Record {
 // Multiplications and additions.
 [[nodiscard]] double operations_of(const Record& record);
 
-// What autograd implements. All may throw.
+// The interface that autograd implements. All may throw.
 class Tape {
  public:
   Tape() = default;

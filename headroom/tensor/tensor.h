@@ -207,7 +207,7 @@ namespace tensor {
 
 [[noreturn]] void refuse_undefined();
 
-// What a handle points to.
+// The object that a handle points to.
 struct Impl {
   std::shared_ptr<Storage> storage;
   Shape shape{};

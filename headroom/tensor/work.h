@@ -19,7 +19,7 @@ inline constexpr Work kEachInput{.kind = Work::Kind::kEachInput};    // of the f
   return {.kind = Work::Kind::kCounted, .operations = operations};
 }
 
-// What an op is called (of static life), and the work that it does.
+// The name of an op (of static life), and the work that it does.
 struct OpInfo {
   const char* name;
   Work work;

@@ -40,7 +40,7 @@ PlanOptions unbounded(PlanOptions options) {
   return options;
 }
 
-// What the books say, from what a step without checkpointing keeps.
+// The textbooks' formulas, from the bytes that a step without checkpointing keeps.
 std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
   StepConfig plain_config = plan.config;
   plain_config.checkpoint = CheckpointMode::kNone;

@@ -45,7 +45,7 @@ struct PlanOptions {
   std::function<void(int steps)> progress{};
 };
 
-// What is held at the peak under one name: a block of the model.
+// The bytes at the peak under one name: a block of the model.
 struct LayerBytes {
   std::string name{};
   CategoryBytes categories{};
@@ -116,7 +116,7 @@ struct CheckpointChoice {
 [[nodiscard]] CheckpointChoice mildest_checkpoint(const StepConfig& config,
                                                   const PlanOptions& options);
 
-// What plans run on: a device without memory. It has the capacity and the bounds of options.device,
+// The device of a plan, without memory. It has the capacity and the bounds of options.device,
 // or without one, room for any model and the answers of options.profile.
 [[nodiscard]] std::unique_ptr<device::Device> make_plan_device(const PlanOptions& options = {});
 

@@ -33,7 +33,7 @@ class GraphRun {
 
   // `gradients` go with the roots. Returns those of the targets, undefined where none arrived.
   std::vector<Tensor> run(std::vector<Tensor> gradients);
-  // What the caller queues from now on comes after what this has queued on other streams.
+  // Work that the caller queues from now on comes after the work of this run on other streams.
   void join_streams() noexcept;
 
  private:

@@ -9,7 +9,7 @@
 // on the first call that needs it: making a CudaDevice takes no memory of the card. Whatever
 // context the calling thread has is put back after each call.
 //
-// What differs from other backends:
+// Differences from other backends:
 //  - Copies from or to host memory that is not pinned may wait for the stream, as in CUDA.
 //  - free_pinned, like free_segment, may wait for all queued work.
 //  - A host task runs on a thread of its stream's own, so it may call the device; what it frees

@@ -115,7 +115,7 @@ std::optional<ReadMessage> read_cuda_pool(const Spot& spot,
   return out;
 }
 
-// What ranks wrote into one another's lines: the numbers behind may be of either.
+// Whether ranks wrote into one another's lines: the numbers behind may be of either.
 bool is_mixed(std::string_view text) {
   constexpr std::string_view kOnce = "totalcapac";
   const std::size_t first = text.find(kOnce);

@@ -1,4 +1,4 @@
-// What can be seen of a CachingAllocator: snapshots, the account, invariants.
+// A CachingAllocator seen from outside: snapshots, the account, invariants.
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -141,7 +141,7 @@ std::optional<std::string> check_neighbours(const internal::Block& block) {
   return std::nullopt;
 }
 
-// What the blocks themselves add up to, counted by walking them.
+// The sums of the blocks themselves, counted by walking them.
 struct Tally {
   std::int64_t reserved = 0;
   std::int64_t active = 0;

@@ -213,7 +213,7 @@ void CachingAllocator::release_private_pools(std::optional<PoolId> only) {
   }
 }
 
-// What a program asks for, as opposed to the flush of a request. Returns the bytes.
+// The flush that a program asks for, as opposed to that of a request. Returns the bytes.
 std::uint64_t CachingAllocator::release_everything() {
   const std::uint64_t before = reserved_bytes();
   release_empty_segments();
@@ -331,7 +331,7 @@ void CachingAllocator::collect_garbage() {
   }
 }
 
-// What the device would not take back earlier.
+// Tries again to give back the pages that the device refused earlier.
 void CachingAllocator::retry_strays() {
   const auto is_settled = [](const DeviceResult<void>& result) {
     return result || is_gone(result.error());

@@ -1,4 +1,4 @@
-// What every core answers about a block, and about an address where none starts. Block is a core's
+// The answers of every core about a block, and an address where none starts. Block is a core's
 // own type.
 #pragma once
 

@@ -71,7 +71,7 @@ namespace internal {
 enum class PageSize : std::uint8_t { kHalf, kWhole, kLarge, kSlab };
 inline constexpr std::size_t kPageSizes = 4;
 
-// What an arena is for: blocks that live and die together are kept together.
+// The purpose of an arena: blocks that live and die together are kept together.
 enum class ArenaKind : std::uint8_t { kNormal, kLarge, kSlab, kPrivate };
 
 }  // namespace internal

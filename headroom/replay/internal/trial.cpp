@@ -7,7 +7,7 @@ namespace headroom::replay::internal {
 
 namespace {
 
-// What is live where everything is served.
+// The live bytes where everything is served.
 double live_of(const Program& program) {
   return static_cast<double>(std::max<std::uint64_t>(program.peak_live_if_served, 1));
 }

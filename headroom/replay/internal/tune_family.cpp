@@ -23,7 +23,7 @@ constexpr std::uint64_t kPatience = 64;
 constexpr std::uint64_t kLeastPatience = 700'000;
 constexpr std::uint64_t kMostPatience = 12'000'000;
 constexpr std::size_t kFewestTrials = 32;
-// What it takes to make and end an allocator, in ops.
+// The cost of making and ending an allocator, in ops.
 constexpr std::uint64_t kOpsOfAReplay = 2'000;
 
 bool comes_before(const Tried& a, const Tried& b) {

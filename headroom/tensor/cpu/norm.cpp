@@ -331,7 +331,7 @@ struct Scale {
   C rstd;
 };
 
-// What a channel is normalised with on the way forward.
+// The numbers that normalise a channel in the forward.
 template <class C>
 Scale<C> scale_of(const BatchNormArgs& a, std::int64_t channel, const Group& group) {
   if (!a.uses_batch) {

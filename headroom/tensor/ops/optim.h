@@ -83,7 +83,7 @@ class TensorList {
   void unscale_(const Tensor& scale, const Tensor& found);
 
  private:
-  // What is on one device.
+  // The part of the list on one device.
   struct Part {
     Tensor like{};  // places what is made; undefined while nothing of the list is there
     std::vector<tensor::MultiTensorEntry> entries{};

@@ -9,7 +9,7 @@ namespace {
 
 using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
 
-// What the backward needs beside the gradient.
+// The operands of the backward beside the gradient.
 enum class Keep : std::uint8_t { kNothing, kInput, kOutput };
 
 // An op in a line: the gradient is `backward(g, what is kept)`; kCopy stands for zero.

@@ -32,7 +32,7 @@ namespace {
 // Room for the stacks on their way; they are few, as each goes over once.
 constexpr std::size_t kStackWords = std::size_t{1} << 17U;
 
-// What tells the writing thread to look at the queues before its time.
+// Tells the writing thread to look at the queues before its time.
 struct Bell {
   std::mutex mutex;
   std::condition_variable rung;
@@ -84,7 +84,7 @@ class FileRecorder::Channel final : public memory::EventSink {
   [[nodiscard]] std::uint64_t dropped() const noexcept {
     return dropped_.load(std::memory_order_relaxed);
   }
-  // What of it the file says; for the writing thread.
+  // The part of it that is in the file; for the writing thread.
   std::uint64_t dropped_written = 0;
 
  private:

@@ -39,7 +39,7 @@ struct FileOptions {
   StackOptions stacks{};
 };
 
-// What the allocator of a device held when its recording ended.
+// The blocks and segments of a device's allocator when its recording ended.
 struct FinalState {
   DeviceKey key{};
   std::vector<memory::SegmentInfo> segments{};

@@ -118,7 +118,7 @@ const char* unnamed_layer(memory::Category category) {
   }
 }
 
-// What is live, by the blocks of the model in their order; the rest behind.
+// The live bytes, by the blocks of the model in their order; the rest behind.
 std::vector<LayerBytes> by_layer(const LiveBlocks& live, const Model& model) {
   std::vector<LayerBytes> out;
   std::map<std::string, std::size_t> places;

@@ -50,7 +50,7 @@ struct PinnedDeleter {
 };
 using PinnedMemory = std::unique_ptr<void, PinnedDeleter>;
 
-// What Device::perform does, for the calls that only a meta device has.
+// The same as Device::perform, for the calls that only a meta device has.
 template <class T, class Body>
 DeviceResult<T> guarded(const char* call, bool is_forked, Body&& body) noexcept {
   DeviceStatus status{};

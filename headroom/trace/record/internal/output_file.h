@@ -15,7 +15,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // What is written is the system's: it stays when this process dies.
+  // Written bytes are the system's: they stay when this process dies.
   bool write(std::span<const std::byte> bytes) noexcept;
   // False when the system could not keep it after all.
   bool close() noexcept;
