@@ -14,6 +14,7 @@
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
 #include "headroom/device/internal/gap_map.h"
+#include "headroom/device/internal/guarded.h"
 #include "headroom/device/internal/ledger.h"
 #include "headroom/device/internal/status.h"
 #include "headroom/device/meta/meta_device.h"
@@ -49,27 +50,6 @@ struct PinnedDeleter {
   void operator()(void* pointer) const noexcept { ::operator delete(pointer, kPinnedAlignment); }
 };
 using PinnedMemory = std::unique_ptr<void, PinnedDeleter>;
-
-// The same as Device::perform, for the calls that only a meta device has.
-template <class T, class Body>
-DeviceResult<T> guarded(const char* call, bool is_forked, Body&& body) noexcept {
-  DeviceStatus status{};
-  try {
-    if (is_forked) {
-      status.code = StatusCode::kForked;
-    } else {
-      DeviceResult<T> result = body();
-      if (result) return result;
-      status = result.error();
-    }
-  } catch (const std::bad_alloc&) {
-    status.code = StatusCode::kOutOfHostMemory;
-  } catch (...) {
-    status.detail = "an exception inside the backend";
-  }
-  status.call = call;
-  return Unexpected(status);
-}
 
 }  // namespace internal
 
