@@ -98,7 +98,7 @@ struct Amount {
   std::size_t live = 0;
 };
 
-// What the threads of a turn share. They begin together, and wait for that awake: to be woken takes
+// Shared by the threads of a turn. They begin together, and wait for that awake: to be woken takes
 // far longer than a pair and would be part of what is measured. They end together too: else
 // all would wait for one that the machine has kept from running.
 class Race {

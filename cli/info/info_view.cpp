@@ -215,7 +215,7 @@ std::string holders_text(std::string_view title,
   return heading(title, terminal) + table.render(terminal, kIndent);
 }
 
-// What `--by` asks for; without it the sites, or the sizes where there are no stacks.
+// The lists that `--by` asks for; without it the sites, or the sizes where there are no stacks.
 std::string by_text(const std::string& when,
                     const DeviceSummary& info,
                     const InfoRequest& request,

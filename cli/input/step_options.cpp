@@ -141,7 +141,7 @@ train::PlanOptions plan_options(const StepArguments& typed) {
   const std::vector<TypedCard> cards = named_cards(typed);
   if (!cards.empty()) {
     options.profile = device::cuda_profile();
-    // What fits the smallest fits them all.
+    // A plan that fits the smallest fits them all.
     options.limit_bytes = std::ranges::min(cards, {}, &TypedCard::size_bytes).size_bytes;
   }
   if (const auto size = typed_limit(typed.limit)) {

@@ -46,7 +46,7 @@ void add_step_options(CLI::App& app, StepArguments& typed);
 
 // `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.
 [[nodiscard]] std::string as_typed(const train::StepConfig& config);
-// What was typed and a config does not hold, for the command that is worth typing next:
+// The typed options that a config does not hold, for the command that is worth typing next:
 // ` --lr 0.1 --limit 24GiB --policy pytorch`.
 [[nodiscard]] std::string other_options(const StepArguments& typed);
 // "batch 8 in 2 micro-batches, adamw, f32, no checkpointing".

@@ -112,7 +112,7 @@ std::uint64_t sum(std::span<const std::uint64_t> bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
 }
 
-// What is held for long must rise by what survives, or as much goes as comes.
+// The bytes held for long must rise by the survivors, or as much goes as comes.
 bool is_net_growth(const Run& run,
                    std::span<const std::int64_t> held,
                    std::span<const std::uint64_t> bytes) {

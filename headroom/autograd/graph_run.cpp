@@ -313,7 +313,7 @@ void GraphRun::give_to_leaf(Node& node, Tensor grad) {
 }
 
 Tensor GraphRun::sum_so_far(Node& to, OpenSum& open) {
-  // What is added up on another stream is for that one to add to.
+  // A sum on another stream is for that stream to add to.
   if (GradMode::is_enabled() || stream_of(to).id() != current_stream_id(*to.like_.device))
     return {};
   if (to.is_leaf() && targets_.empty()) return static_cast<Leaf&>(to).open_sum(open);

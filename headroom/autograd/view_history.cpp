@@ -53,7 +53,7 @@ Tensor sum_expanded(const Tensor& grad, Layout& part) {
   return out;
 }
 
-// What the write's own backward sees: the part's gradient for the whole's.
+// The arguments of the write's own backward: the part's gradient for the whole's.
 class PartArgs final : public tensor::BackwardArgs {
  public:
   PartArgs(tensor::BackwardArgs& whole, Tensor grad) : whole_(whole), grad_(std::move(grad)) {}

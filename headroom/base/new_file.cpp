@@ -122,7 +122,7 @@ void NewFile::write(std::span<const std::byte> bytes) {
 }
 
 void NewFile::commit() {
-  // What the disk has no room for may be known only here. close() has nothing left to say.
+  // A full disk may be known only here. close() has nothing left to say.
   if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) {
     fail_with_reason("it cannot be written", errno);
   }

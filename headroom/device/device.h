@@ -86,7 +86,7 @@ class Device {
   DeviceResult<StreamId> create_stream(StreamOptions options = {}) noexcept;
   // Takes a stream made by somebody else; the same native stream gives the same id.
   DeviceResult<StreamId> adopt_stream(NativeStream native) noexcept;
-  // What the backend itself calls the stream, for libraries that take one; adopting it gives the
+  // The backend's own name of the stream, for libraries that take one; adopting it gives the
   // same id. Good until the stream is released.
   DeviceResult<NativeStream> native_stream(StreamId stream) noexcept;
   // Returns at once; what is queued still runs. Blocks may go on naming the stream, and an event
@@ -101,7 +101,7 @@ class Device {
   // needs a stream that was not released.
   DeviceResult<EventId> record_event(StreamId stream, EventOptions options = {}) noexcept;
   DeviceResult<bool> query_event(EventId event) noexcept;
-  // What is queued on `stream` from now on waits for the event. The host waits only on the cpu
+  // Work queued on `stream` from now on waits for the event. The host waits only on the cpu
   // device's default stream, which runs inline.
   DeviceResult<void> wait_event(StreamId stream, EventId event) noexcept;
   DeviceResult<void> synchronize_event(EventId event) noexcept;

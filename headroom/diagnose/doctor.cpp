@@ -223,7 +223,7 @@ class Doctor {
 
   // --- What to do ---
 
-  // What a remedy must hold under: what was asked about, else the least that the limit can have
+  // The bounds that a remedy must keep: those asked about, else the least that the limit can have
   // been.
   [[nodiscard]] Bounds proof_bounds() const {
     if (out_.moment != Moment::kFailure && !options_.bounds.is_empty()) return options_.bounds;

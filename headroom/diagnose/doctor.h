@@ -1,4 +1,4 @@
-// What is wrong with a recorded program's memory, and what to do: the rules behind
+// The faults in a recorded program's memory, and the advice: the rules behind
 // `headroom doctor`.
 //
 //   const analysis::TraceIndex index(trace, trace.devices[0]);

@@ -1,4 +1,4 @@
-// What a recorded program's traffic does under other settings, on other cards and under other
+// A recorded program's traffic under other settings, on other cards and under other
 // limits, by replaying it: doctor's proofs.
 //
 // "Proved" means replayed from the first request to the last without a failure, under the limit

@@ -100,18 +100,18 @@ struct ParsedConfig {
 struct ParseOptions {
   ConfigDialect dialect = ConfigDialect::kStrict;
   PyTorchVersion version{};
-  // What the text changes. As in PyTorch, every reading first resets max_split_size,
+  // The config that the text changes. As in PyTorch, every reading first resets max_split_size,
   // max_non_split_rounding (from 2.11 on), roundup_power2_divisions and
-  // garbage_collection_threshold; what the text does not name else keeps its value.
+  // garbage_collection_threshold; settings that it does not name keep their values.
   AllocatorConfig base{};
 };
 
 [[nodiscard]] Result<ParsedConfig, std::string> parse_config(std::string_view text,
                                                              const ParseOptions& options = {});
 
-// What differs from the defaults, as text that parse_config reads back (strictly, and by a version
-// that has the keys). Sizes are whole MiB there, as the grammar has no other; `text` is not looked
-// at.
+// The settings that differ from the defaults, as text that parse_config reads back (strictly, and
+// by a version that has the keys). Sizes are whole MiB there, as the grammar has no other; `text`
+// is not looked at.
 [[nodiscard]] std::string to_string(const AllocatorConfig& config);
 
 // The size that PyTorch rounds a request to before it looks for a block.

@@ -22,7 +22,7 @@ enum class FailureReason : std::uint8_t {
   kDevice,       // the device failed; `status` says how
 };
 
-// What was known when an allocation failed. pytorch_message(report) says it in PyTorch's words.
+// The facts known when an allocation failed. pytorch_message(report) says it in PyTorch's words.
 struct OutOfMemoryReport {
   FailureReason reason = FailureReason::kOutOfMemory;
   Account account{};

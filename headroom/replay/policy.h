@@ -65,7 +65,7 @@ struct PolicyResult {
   bool is_model = false;
 };
 
-// What the allocator of a policy is replayed with, on the recorded card and under the recorded
+// The options of a replay under a policy, on the recorded card and under the recorded
 // limit; nothing for a model. Throws InvalidArgument as run_policy() does.
 [[nodiscard]] std::optional<ReplayOptions> replay_options(const Program& program,
                                                           const Policy& policy);

@@ -9,7 +9,7 @@
 
 namespace headroom::replay {
 
-// What the recording says about the bytes it could have. PyTorch records neither the card nor the
+// The limit as the recording tells it. PyTorch records neither the card nor the
 // limit, unless the limit was set in the settings string.
 struct RecordedLimit {
   // By our own recorder, which writes it down.

@@ -107,7 +107,7 @@ class BackwardArgs {
   virtual void set_grad(std::size_t input, const Tensor& gradient) = 0;
   // Whether nobody else sees grad() any more, so that it may be written over.
   [[nodiscard]] virtual bool owns_grad() const { return false; }
-  // What has been added up so far of the gradient of an input that needs one: a kernel may add to
+  // The sum so far of the gradient of an input that needs one: a kernel may add to
   // it instead of filling another tensor, and then gives it to set_grad. Contiguous, of the input's
   // shape and type, and seen by nobody else; undefined where there is no such thing. Nothing may
   // fail between the first write to it and set_grad.

@@ -225,7 +225,7 @@ struct Impl {
 
 }  // namespace tensor
 
-// What every op asks of its operands costs no call.
+// Inline: every op asks these of its operands.
 inline tensor::Impl& Tensor::impl() const {
   if (impl_ == nullptr) tensor::refuse_undefined();
   return *impl_;

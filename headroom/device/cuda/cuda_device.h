@@ -33,8 +33,8 @@ namespace headroom::device {
 
 struct CudaOptions {
   int index = 0;  // as CUDA numbers the devices, CUDA_VISIBLE_DEVICES included
-  // What this device may take of the card, which is then all it knows of: memory_info speaks of
-  // these bytes. Nothing: the whole card, shared with whoever else is on it.
+  // The share of the card that this device may take, which is then all it knows of: memory_info
+  // speaks of these bytes. Nothing: the whole card, shared with whoever else is on it.
   std::optional<std::uint64_t> capacity_bytes{};
   // The default stream is a stream of this device's own, which can be captured into a graph, rather
   // than the legacy default stream of CUDA, which cannot and which other streams wait for.

@@ -21,7 +21,7 @@ Unexpected<DeviceStatus> asked_for(DeviceStatus status,
   return Unexpected(status);
 }
 
-// What the driver has made is written down by `add`; `give_back` returns it where that fails.
+// Enters a new range of the driver by `add`; where that fails, `give_back` returns it.
 template <class Add, class GiveBack>
 DeviceResult<DeviceAddress> added_or_given_back(CUdeviceptr address,
                                                 const Add& add,

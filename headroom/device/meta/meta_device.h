@@ -58,7 +58,7 @@ struct MetaOptions {
   BackendProfile profile{};
   EventCompletion events = EventCompletion::kAtOnce;
   AddressOrder addresses = AddressOrder::kDescending;
-  // What now() answers. Without one time stands still, and whatever happens depends on nothing but
+  // The clock of now(). Without one time stands still, and whatever happens depends on nothing but
   // the calls.
   std::function<std::chrono::nanoseconds()> clock{};
 };

@@ -1,4 +1,4 @@
-// What PyTorch's own allocators say, by device and release. Texts are squeezed: they have no
+// Messages of PyTorch's own allocators, by device and release. Texts are squeezed: they have no
 // blanks.
 #include <algorithm>
 

@@ -206,9 +206,9 @@ struct HeapLink {
   std::atomic<SlabHeap*> heap{nullptr};  // written with the mutex; null once the heap is closed
 };
 
-// What this thread used last. Plain data: it takes neither construction nor destruction, so that
-// blocks can be freed while a thread ends. Heaps have numbers of their own, never given twice, so a
-// heap that is gone is not found.
+// The cache that this thread used last. Plain data: it takes neither construction nor destruction,
+// so that blocks can be freed while a thread ends. Heaps have numbers of their own, never given
+// twice, so a heap that is gone is not found.
 struct LastUsed {
   std::uint64_t heap = 0;
   StreamId stream = StreamId::kDefault;

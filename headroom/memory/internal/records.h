@@ -1,5 +1,5 @@
-// What the shell books when a core hands out a block or takes one back. Inline: this is half of the
-// work of an allocation, and every core does it under its lock.
+// The shell's bookkeeping when a core hands out a block or takes one back. Inline: this is half of
+// the work of an allocation, and every core does it under its lock.
 #pragma once
 
 #include <algorithm>

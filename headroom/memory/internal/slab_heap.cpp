@@ -429,7 +429,7 @@ void SlabHeap::fold(ThreadCache& cache) noexcept {
 void SlabHeap::fold_own_and_mark() noexcept {
   ThreadCache* const cache = enter();
   if (cache != nullptr) fold(*cache);
-  // What this thread does next mixes with what the others have not folded yet.
+  // This thread's next calls mix with those that the others have not folded yet.
   static constexpr ThreadTally kNotAlone{.is_alone = false};
   if (caches_.size() > (cache != nullptr ? 1U : 0U)) pages_.fold_tally(kNotAlone);
 }

@@ -9,9 +9,9 @@
 //   DeviceAddress block = heap.allocate(size, stream, context);
 //   record_alloc({.address = block, .size_bytes = SlabHeap::block_bytes(size), ...});
 //
-// What goes through magazines is counted in their threads' tallies, which reach the statistics by
-// SlabPages::fold_tally; what goes through allocate, free, mark_pending and complete is for the
-// core to note. Every locked operation of a core that moves statistics calls fold_own() first.
+// Threads' tallies count the blocks of magazines, and reach the statistics by SlabPages::fold_tally.
+// The core records those of allocate, free, mark_pending and complete. Every locked operation of a
+// core that moves statistics calls fold_own() first.
 #pragma once
 
 #include <array>
@@ -78,8 +78,8 @@ class SlabHeap {
 
   // --- With the lock --------------------------------------------------------------------------
 
-  // What allocate_cached would have given, had the lock not been required: 0 when this thread
-  // keeps no such block.
+  // The block that allocate_cached would have given, had the lock not been required: 0 when this
+  // thread keeps no such block.
   [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes,
                                             StreamId stream,
                                             AllocationContext context) noexcept;
@@ -132,9 +132,9 @@ class SlabHeap {
   void for_each_block(Function&& function) const;
   // A segment for every page, tiled by its blocks, by address.
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
-  // All that decides which block the next request of each thread gets. While held.
+  // All that decides which block the next request of each thread gets. With threads paused.
   void add_to(Fingerprint& print) const;
-  // A sentence about the first broken invariant, or nothing. While held.
+  // A sentence about the first broken invariant, or nothing. With threads paused.
   [[nodiscard]] std::optional<std::string> check() const;
 
   // For a thread that ends; takes the lock.
@@ -145,7 +145,7 @@ class SlabHeap {
   struct Chunk {
     std::array<std::atomic<SlabPage*>, kChunkBytes / kSlabPageBytes> pages{};
   };
-  // What every step without the lock has to know, in one byte.
+  // Flags that every call without the lock has to read, in one byte.
   using Mode = std::uint8_t;
   static constexpr Mode kShared = 1;   // several threads may be at work; see enter()
   static constexpr Mode kOff = 2;      // magazines are

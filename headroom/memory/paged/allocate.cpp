@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kLargePagesOfLive = 64;
 constexpr std::uint64_t kShareOfLarge = 3;
 
-// What a private pool takes from the device: as PyTorch does, several blocks to a handle.
+// The size that a private pool takes from the device: as PyTorch does, several blocks to a handle.
 std::uint64_t private_handle_bytes(std::uint64_t rounded, std::uint64_t granularity) {
   if (rounded <= kSmallBytes) return round_up(kSmallSegmentBytes, granularity);
   if (rounded < kOwnSegmentBytes) return round_up(kLargeSegmentBytes, granularity);
@@ -79,7 +79,7 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
   return allocate_otherwise(lock, request, failure);
 }
 
-// What is not cut from a hole of the stream's arena: slabs, private pools, and what needs pages.
+// Requests that no hole of the stream's arena serves: slabs, private pools, and what needs pages.
 DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
                                                  const Request& request,
                                                  std::optional<AllocationFailure>& failure) {

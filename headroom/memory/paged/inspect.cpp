@@ -1,4 +1,4 @@
-// What can be seen of a PagedAllocator: snapshots, the account, the bound, invariants.
+// A PagedAllocator seen from outside: snapshots, the account, the bound, invariants.
 #include <algorithm>
 
 #include "headroom/base/checked.h"

@@ -136,7 +136,7 @@ AllocatorChoice PagedAllocator::core_settings() const {
   return choice;
 }
 
-// What it was made with decides where its memory lies already.
+// Its first settings have decided where its memory lies.
 void PagedAllocator::do_configure(const AllocatorChoice& wanted) {
   if (!wanted.paged) {
     throw InvalidArgument("configure: this is the paged allocator; " + to_string(wanted) +

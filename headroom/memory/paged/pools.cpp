@@ -117,7 +117,7 @@ PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo>
   if (s.pools.find_private_pool(id) == nullptr) {
     throw InvalidArgument("restore_pool: there is no such pool");
   }
-  // What is to be held, by address. Everything is looked at before anything changes.
+  // The blocks to hold, by address. All are checked before anything changes.
   std::unordered_map<DeviceAddress, const BlockInfo*> wanted;
   std::vector<const BlockInfo*> by_address;
   for (const BlockInfo& block : blocks) {

@@ -51,8 +51,8 @@ struct PagedBound {
   std::uint64_t reserved_bytes = 0;
   std::uint64_t live_pages_bytes = 0;    // pages that hold a byte of a block in use
   std::uint64_t slab_residue_bytes = 0;  // slab pages in use, less the blocks in use in them
-  // What may be cached beyond: up to the most that was live with the cushion around it, or to what
-  // the pages in use once came to, whichever is more.
+  // The bytes that may be cached beyond: up to the most that was live with the cushion around it,
+  // or to what the pages in use once came to, whichever is more.
   std::uint64_t cushion_bytes = 0;
   // Created although pages were free: reserve() asked for them, or those could not be moved just
   // then, because work that was queued still used them or a capture was under way.

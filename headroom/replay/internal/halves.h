@@ -37,7 +37,7 @@ class Halves {
     std::uint64_t reserved = 0;
     double driver_us = 0;
   };
-  // What matters to it: the divisions below 2 MiB, expandable segments, the order of addresses.
+  // The settings that matter: divisions below 2 MiB, expandable segments, the order of addresses.
   using Key = std::pair<std::uint64_t, std::pair<bool, device::AddressOrder>>;
 
   [[nodiscard]] Small small_under(const ReplayOptions& options);

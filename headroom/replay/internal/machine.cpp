@@ -126,7 +126,7 @@ void Machine::start_counting() {
   device_->set_watch(&watch_);
 }
 
-// What the context, other libraries and other processes hold, as far as there is room beside us.
+// The bytes of the context, other libraries and other processes, as far as there is room beside us.
 void Machine::take_outside() {
   const std::uint64_t room = device_->memory_info().value().free_bytes;
   const std::uint64_t size = std::min(options_.outside_bytes, room);

@@ -12,8 +12,8 @@
 namespace headroom::tensor::cpu {
 namespace {
 
-// What belongs together: runs of elements, `step` apart in each, `gap` from run to run. A row of
-// layer norm is one run, a channel of batch norm one for each image.
+// A group that is normalised together: runs of elements, `step` apart in each, `gap` from run to
+// run. A row of layer norm is one run, a channel of batch norm one for each image.
 struct Group {
   std::int64_t start;
   std::int64_t runs;

@@ -1,4 +1,4 @@
-// What reading a file may cost, by its size: docs/format/reading.md states it. Whoever keeps
+// The bounds on reading a file, by its size: docs/format/reading.md states it. Whoever keeps
 // something asks here first, so that a file of a few bytes cannot fill the memory, whatever it
 // claims, repeats or refers to.
 #pragma once

@@ -1,4 +1,4 @@
-// What a MetaDevice knows: its books, its free addresses, its streams and events.
+// The state of a MetaDevice: its books, its free addresses, its streams and events.
 #pragma once
 
 #include <algorithm>

@@ -19,7 +19,7 @@
 
 namespace headroom::memory {
 
-// What the pages and the slabs of an allocator may ask of it, and tell it.
+// The allocator as its pages and slabs see it.
 class PagedAllocator::Host final : public internal::PageHost, public internal::SlabPages {
  public:
   explicit Host(PagedAllocator& allocator) noexcept : allocator_(allocator) {}

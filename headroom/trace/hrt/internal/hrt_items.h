@@ -1,5 +1,5 @@
-// What .hrt blocks hold, item by item: each thing written and read by a pair of functions. Those
-// that read take what they make from the budget.
+// The contents of .hrt blocks, item by item: each thing written and read by a pair of functions.
+// Those that read take what they make from the budget.
 #pragma once
 
 #include <cstdint>
