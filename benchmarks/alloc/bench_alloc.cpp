@@ -258,7 +258,7 @@ Amount affordable(Contender& contender,
           .live = std::clamp(count, least.live, wanted.live)};
 }
 
-// A workload on so many threads: ready to be measured, round by round.
+// A workload on `threads` threads: ready to be measured, round by round.
 class Case {
  public:
   Case(const Workload& workload,

@@ -117,7 +117,7 @@ struct ParseOptions {
 // The size that PyTorch rounds a request to before it looks for a block.
 [[nodiscard]] std::uint64_t rounded_size(std::uint64_t requested_bytes,
                                          const AllocatorConfig& config) noexcept;
-// What it would take from the device for a request of that rounded size; what a limit is asked for.
+// The segment it would take from the device for a request of that rounded size.
 [[nodiscard]] std::uint64_t new_segment_size(std::uint64_t rounded_bytes,
                                              const AllocatorConfig& config) noexcept;
 

@@ -27,7 +27,7 @@ struct OutOfMemoryReport {
   FailureReason reason = FailureReason::kOutOfMemory;
   Account account{};
   Explanation explanation{};
-  // What PyTorch's message needs beyond the account: the release whose words they are, and of what
+  // Facts for PyTorch's message beyond the account: the release whose words they are, and of what
   // is cached the part in private pools, which counts as allocated there.
   PyTorchVersion version{};
   std::uint64_t cached_private_bytes = 0;

@@ -55,7 +55,7 @@ struct ReplayOptions {
   bool stop_at_failure = false;
   // Stops soon after more than this was reserved, where only less is of interest.
   std::uint64_t stop_above_bytes = UINT64_MAX;
-  std::size_t timeline_samples = 0;   // about so many, at equal distances in ops
+  std::size_t timeline_samples = 0;   // about how many, at equal distances in ops
   std::vector<Observer> observers{};  // by at_op
   memory::EventSink* sink = nullptr;  // told of every decision
 };

@@ -95,8 +95,8 @@ bool holds(StepConfig config, std::int64_t batch, const PlanOptions& options) {
   return internal::quick_run(config, options).shortage.empty();
 }
 
-// A run that took so much by itself decides the same way when it may take no more; but that is seen
-// to, not believed.
+// A run that took this much by itself decides the same way when it may take no more; but that is
+// seen to, not believed.
 std::uint64_t proved_limit(const StepConfig& config, PlanOptions options, std::uint64_t from) {
   for (std::uint64_t limit = from;; limit += std::max(from / 256, std::uint64_t{2_MiB})) {
     options.limit_bytes = limit;

@@ -117,7 +117,7 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
   return address;
 }
 
-// What this thread would have taken from its magazine without the lock, were nobody told of it; 0
+// The block that the thread would have taken from its magazine without the lock and sinks; 0
 // where it has none. Before anything else is looked at: a recording must not change what happens.
 DeviceAddress PagedAllocator::allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept {
   const AllocationContext context = current_context();

@@ -35,7 +35,7 @@ inline GapMap make_arena(std::uint64_t capacity_bytes) {
 
 struct StreamRecord {
   std::uint64_t recorded = 0;   // events recorded on it
-  std::uint64_t completed = 0;  // the first so many of them are complete
+  std::uint64_t completed = 0;  // how many of them are, the first ones
   bool is_released = false;
 };
 
