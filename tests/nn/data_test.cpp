@@ -13,7 +13,6 @@
 namespace headroom {
 namespace {
 
-
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
