@@ -1,4 +1,4 @@
-// What the measurements of `bench` look like, as text and as JSON.
+// The views of `bench`'s measurements, as text and as JSON.
 #pragma once
 
 #include <string>

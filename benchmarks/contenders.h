@@ -1,4 +1,4 @@
-// What `bench alloc` measures: things that allocate and free, found for one device.
+// The contenders of `bench alloc`: allocators of one device.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct Contenders {
 // The driver's own pool, which orders by stream and keeps all that is freed. Throws Error.
 [[nodiscard]] std::unique_ptr<Contender> open_driver_pool(int index);
 
-// What else there is on a GPU: the driver's own pool, and PyTorch's allocator, the baseline.
+// The other contenders on a GPU: the driver's own pool, and PyTorch's allocator, the baseline.
 void add_cuda_contenders(Contenders& contenders, int index);
 
 }  // namespace headroom::cli

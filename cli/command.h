@@ -1,4 +1,4 @@
-// What a command is, and what it is given to run with.
+// Command: a name, its options and how to run it; Context: what it runs with.
 //
 // A command lives in a folder of its own, cli/NAME/, and is listed in cli/commands.cpp. It adds
 // its options to a CLI::App and returns what is to run once they are parsed:
@@ -39,7 +39,7 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-// What every command gets: how it was called, and where its text goes.
+// Given to every command: how it was called, and where its text goes.
 struct Context {
   std::string called_as = "headroom";  // how to spell this program in a hint
   bool is_json = false;

@@ -138,7 +138,7 @@ std::vector<std::string> long_option_names(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 says of a value, in our words: `--steps: 'x' is not a number`.
+// A complaint of CLI11 about a value, in our words: `--steps: 'x' is not a number`.
 std::string value_message(const std::string& said) {
   constexpr std::string_view kConvert = "Could not convert: ";
   constexpr std::string_view kRange = ": Value ";

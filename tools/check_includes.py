@@ -29,7 +29,7 @@ TABLE = {
               "allocator_choice.h,api.h,config.h",
               "trace records the allocator's words and must read files where there is no device; "
               "only history.h meets allocators, to attach recorders to them"),
-    "analysis": ("base memory:types.h,event.h,config.h trace",
+    "analysis": ("base memory:types.h,event.h,annotation.h,config.h trace",
                  "analysis says what a recording holds; it runs nothing"),
     "replay": ("base device memory trace analysis", "replay runs allocators, not models"),
     "solve": ("base", "solve speaks of buffers, lifetimes and costs, whoever has them"),
@@ -92,6 +92,7 @@ DOWNCAST = re.compile(r"\b(?:static|dynamic|reinterpret)_cast<\s*(?:const\s+)?"
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("headroom", "cli", "bindings", "examples", "benchmarks", "tests")
 LEAVES = ("cli", "benchmarks", "bindings")  # stand in the graph beside the modules
+SHARED = ("input", "output")  # folders of cli/ for all commands; each other one is a command's own
 # Built against other people's libraries.
 FREE = ("tests/", "benchmarks/torch/")
 HEADER = re.compile(r"[\w./]+\.(?:h|cuh)\b")
@@ -149,14 +150,37 @@ def refuse_foreign(path, target):
     return None
 
 
+def command_of(path):
+    """cli/plan/plan.h -> "plan"; None for what all commands share, and outside of cli/."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "cli" and parts[1] not in SHARED else None
+
+
+def refuse_leaf(path, target):
+    """The reason why `path` may not include this header of cli/ or benchmarks/, or None."""
+    if path.startswith("tests/"):
+        return None
+    if path.startswith(("headroom/", "examples/")):
+        return "the library and its examples know nothing of the command and its benchmarks"
+    if path.startswith("bindings/"):
+        return "bindings call the library, not the command"
+    if path.startswith("cli/") and target.startswith("benchmarks/"):
+        return "the command works without its benchmarks; only the list of commands names them"
+    command = command_of(target)
+    if command is None or command == command_of(path):
+        return None
+    return (f"cli/{command}/ is that command's own; what others need too goes to cli/input/ or "
+            "cli/output/, or into the library")
+
+
 def refuse(path, quoted, angled):
     if angled and not angled.startswith("headroom/"):
         return refuse_foreign(path, angled)
     target = quoted or angled
     if target.startswith("headroom/"):
         return refuse_ours(path, target)
-    if path.startswith("cli/") and target.startswith("benchmarks/"):
-        return "the command works without its benchmarks; only the list of commands names them"
+    if target.startswith(("cli/", "benchmarks/")):
+        return refuse_leaf(path, target)
     if path.startswith("headroom/"):
         return "write the path from the repository root, so that this check can see the module"
     return None
@@ -230,10 +254,11 @@ def graph(root):
     edges = collections.defaultdict(collections.Counter)
     for path, _, quoted, angled in includes(root):
         folder, target = path.split("/")[0], quoted or angled
-        if folder not in ("headroom", *LEAVES) or not target.startswith(("headroom/", "cli/")):
+        owner = target.split("/")[0]
+        if folder not in ("headroom", *LEAVES) or owner not in ("headroom", *LEAVES):
             continue
         module = split(path)[0] if folder == "headroom" else folder
-        other = split(target)[0] if target.startswith("headroom/") else "cli"
+        other = split(target)[0] if owner == "headroom" else owner
         edges[module or "headroom.h"][other or "headroom.h"] += 1
     for module, targets in edges.items():
         del targets[module]

@@ -98,7 +98,7 @@ struct Amount {
   std::size_t live = 0;
 };
 
-// What the threads of a turn share. They begin together, and wait for that awake: to be woken takes
+// Shared by the threads of a turn. They begin together, and wait for that awake: to be woken takes
 // far longer than a pair and would be part of what is measured. They end together too: else
 // all would wait for one that the machine has kept from running.
 class Race {
@@ -123,7 +123,7 @@ class alignas(64) Lane {
   Lane(Contender& contender, std::span<const Step> steps, Amount amount)
       : contender_(&contender), steps_(steps), amount_(amount) {}
 
-  // What goes wrong is kept: an exception may not leave a thread, nor may one be waited for that
+  // An error is kept: an exception may not leave a thread, nor may one be waited for that
   // does not come.
   void run(Race& race) noexcept {
     attempt([&] { prepare(); });
@@ -258,7 +258,7 @@ Amount affordable(Contender& contender,
           .live = std::clamp(count, least.live, wanted.live)};
 }
 
-// A workload on so many threads: ready to be measured, round by round.
+// A workload on `threads` threads: ready to be measured, round by round.
 class Case {
  public:
   Case(const Workload& workload,

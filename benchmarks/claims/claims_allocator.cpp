@@ -7,7 +7,6 @@
 #include "headroom/replay/program.h"
 
 #include "benchmarks/claims/claims_parts.h"
-#include "cli/demo/tour.h"
 #include "cli/input/samples.h"
 #include "cli/input/trace_input.h"
 
@@ -99,7 +98,7 @@ Claim claim_driver_calls() {
               .verdict =
                   "The order is right, the numbers are not: a malloc and its free take "
                   "hundredths of a millisecond to 0.7 ms on an idle H200; what makes them "
-                  "dear is that they wait for the device.",
+                  "expensive is that they wait for the device.",
               .command = "headroom bench device --device cuda"};
   for (const auto& [key, name] : {std::pair("1048576", "1 MiB"),
                                   std::pair("67108864", "64 MiB"),

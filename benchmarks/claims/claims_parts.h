@@ -1,4 +1,4 @@
-// What the parts of `bench claims` share: a device without memory to measure on, PyTorch's side,
+// Shared by the parts of `bench claims`: a device without memory to measure on, PyTorch's side,
 // and how numbers are written.
 #pragma once
 

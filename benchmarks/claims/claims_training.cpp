@@ -157,7 +157,7 @@ std::string size_name(const nlohmann::json& size) {
                      format_count(size["batch"].get<std::uint64_t>()));
 }
 
-// What checkpointing changed, from the size without to the same size with it.
+// The change by checkpointing, from the size without it to the same size with it.
 std::string change_of(const nlohmann::json& without, const nlohmann::json& with, const char* what) {
   return fmt::format("{:+.0f} %",
                      100 * (with[what].get<double>() / without[what].get<double>() - 1));

@@ -27,7 +27,7 @@ using device::PageHandle;
 using device::StreamId;
 using Clock = std::chrono::steady_clock;
 
-// What is timed: a call, and of what size.
+// One thing to time: a call, and its size.
 struct What {
   std::string call;
   std::uint64_t size_bytes = 0;

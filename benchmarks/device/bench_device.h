@@ -1,4 +1,4 @@
-// What each call of a device costs, by size, on an idle device and while it is busy.
+// The cost of each call of a device, by size, on an idle device and on a busy one.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct OpCost {
   double per_second = 0;  // operations (matrices) or bytes (elements), of ours
 };
 
-// What an op on next to nothing costs.
+// The cost of an op on almost no elements.
 struct DispatchCost {
   std::string name;
   Spread ns{};

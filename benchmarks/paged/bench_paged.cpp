@@ -38,12 +38,12 @@ std::string_view policy_of(Contender contender) noexcept {
 }
 
 double TrafficRound::over_floor(Contender contender) const {
-  return static_cast<double>(of(contender).peak_reserved) /
+  return static_cast<double>(outcome(contender).peak_reserved) /
          static_cast<double>(std::max<std::uint64_t>(floor, 1));
 }
 
 double TrafficRound::driver_share(Contender contender) const {
-  return of(contender).driver_us /
+  return outcome(contender).driver_us /
          (kWorkUsPerRequest * static_cast<double>(std::max<std::uint64_t>(requests, 1)));
 }
 
@@ -51,7 +51,7 @@ std::optional<std::uint64_t> TrafficRound::allowed_bytes() const {
   if (is_of_small) return std::nullopt;
   std::uint64_t best = UINT64_MAX;
   for (const Contender contender : {Contender::kDefault, Contender::kExpandable}) {
-    if (of(contender).failures == 0) best = std::min(best, of(contender).peak_reserved);
+    if (outcome(contender).failures == 0) best = std::min(best, outcome(contender).peak_reserved);
   }
   if (best == UINT64_MAX) return std::nullopt;
   return static_cast<std::uint64_t>(static_cast<double>(best) * (1 + kMostOverBest)) +
@@ -60,8 +60,8 @@ std::optional<std::uint64_t> TrafficRound::allowed_bytes() const {
 
 bool TrafficRound::keeps_memory() const {
   const auto allowed = allowed_bytes();
-  if (!is_within_bound || of(Contender::kPaged).failures > 0) return false;
-  return !allowed || of(Contender::kPaged).peak_reserved <= *allowed;
+  if (!is_within_bound || outcome(Contender::kPaged).failures > 0) return false;
+  return !allowed || outcome(Contender::kPaged).peak_reserved <= *allowed;
 }
 
 bool TrafficRound::keeps_time() const {

@@ -19,7 +19,7 @@
 
 namespace headroom::bench {
 
-// What a row is replayed under, in the order of its columns.
+// The allocators that a row is replayed under, in the order of its columns.
 enum class Contender : std::uint8_t { kPaged, kDefault, kExpandable, kAsync };
 inline constexpr std::size_t kContenders = 4;
 [[nodiscard]] std::string_view policy_of(Contender contender) noexcept;  // "pytorch:default"
@@ -54,12 +54,12 @@ struct TrafficRound {
   bool is_within_bound = true;  // PagedAllocator::bound(), after every op
   std::array<Outcome, kContenders> outcomes{};
 
-  [[nodiscard]] const Outcome& of(Contender contender) const {
+  [[nodiscard]] const Outcome& outcome(Contender contender) const {
     return outcomes[static_cast<std::size_t>(contender)];
   }
   [[nodiscard]] double over_floor(Contender contender) const;
   [[nodiscard]] double driver_share(Contender contender) const;
-  // What the promise allows; nothing where only the bound counts, or where PyTorch does not fit.
+  // The most that the promise allows; nothing where only the bound counts, or PyTorch does not fit.
   [[nodiscard]] std::optional<std::uint64_t> allowed_bytes() const;
   [[nodiscard]] bool keeps_memory() const;
   [[nodiscard]] bool keeps_time() const;

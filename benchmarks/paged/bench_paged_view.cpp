@@ -69,8 +69,9 @@ std::string verdict_cell(const TrafficRow& row, const cli::Context& context) {
 std::string ratio_cell(double ratio) { return fmt::format("{:.3f}", ratio); }
 // Nothing compares with what could not be served.
 std::string reserved_cell(const TrafficRow& row, Contender contender) {
-  const bool fits = std::ranges::all_of(
-      row.rounds, [&](const TrafficRound& round) { return round.of(contender).failures == 0; });
+  const bool fits = std::ranges::all_of(row.rounds, [&](const TrafficRound& round) {
+    return round.outcome(contender).failures == 0;
+  });
   return fits ? ratio_cell(over_floor(row, contender).median) : "fails";
 }
 std::string share_cell(double share) {
@@ -119,7 +120,7 @@ std::string reserved_table(const PagedBench& bench, const cli::Context& context)
 }
 
 double limit_ratio(const TrafficRound& round, Contender contender) {
-  return static_cast<double>(round.of(contender).smallest_limit.value_or(0)) /
+  return static_cast<double>(round.outcome(contender).smallest_limit.value_or(0)) /
          static_cast<double>(round.floor);
 }
 
@@ -153,7 +154,7 @@ Json round_json(const TrafficRound& round) {
   Json results = Json::array();
   for (std::size_t i = 0; i < kContenders; ++i) {
     const auto contender = static_cast<Contender>(i);
-    const Outcome& outcome = round.of(contender);
+    const Outcome& outcome = round.outcome(contender);
     const bool is_model = contender == Contender::kAsync;
     results.push_back(
         {{"policy", policy_of(contender)},

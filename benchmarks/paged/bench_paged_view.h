@@ -1,4 +1,4 @@
-// What `bench paged` looks like, as text, as JSON and as a page.
+// The views of `bench paged`: text, JSON and a page.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ void add_parameters(Blocks& parameters, const Transformer& model, int copies = 3
   }
 }
 
-// What a block of `tokens` keeps for its backward.
+// The bytes that a block of `tokens` keeps for its backward.
 void keep_layer(Blocks& saved, const Transformer& model, std::uint64_t tokens) {
   const std::uint64_t row = tokens * model.width * model.element;
   saved.add(row);

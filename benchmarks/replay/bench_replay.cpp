@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/report/bar.h"
 #include "headroom/report/numbers.h"
@@ -42,9 +43,7 @@ std::vector<std::string> samples() {
   return paths;
 }
 
-std::string name_of(const std::string& path) {
-  return without_endings(std::string_view(path).substr(path.find_last_of('/') + 1));
-}
+std::string name_of(const std::string& path) { return without_endings(file_name(path)); }
 
 void measure_speed(const Program& program, int rounds, ReplayBenchCase& out) {
   const replay::ReplayOptions options = replay::as_recorded(program);

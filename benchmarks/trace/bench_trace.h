@@ -1,4 +1,4 @@
-// What recording costs an allocation, and how quickly recordings are read and written.
+// The cost of recording per allocation, and how quickly recordings are read and written.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,7 @@ std::string shell_word(const std::string& text) {
   return out + "'";
 }
 
-// What pickle.load takes in a Python of its own, without the start of Python; nothing where there
+// The time of pickle.load in a Python of its own, without the start of Python; nothing where there
 // is no Python.
 std::optional<double> python_load_ms(const std::string& path) {
   const std::string command = "HEADROOM_BENCH_FILE=" + shell_word(path) +

@@ -60,7 +60,7 @@ std::array<std::atomic<PluginDevice*>, headroom::torch_plugin::kMostDevices>& de
   return instance;
 }
 
-void tell_last_error() noexcept { std::fprintf(stderr, "headroom: %s\n", headroom_last_error()); }
+void print_last_error() noexcept { std::fprintf(stderr, "headroom: %s\n", headroom_last_error()); }
 
 void write_stats() noexcept {
   const char* const path = std::getenv("HEADROOM_STATS");
@@ -213,17 +213,17 @@ void headroom_torch_free(void* address, size_t /*size*/, int device, void* /*str
   if (from == nullptr || address == nullptr || g_loaded.is_forked()) return;
   if (!g_is_told_of_streams.load(std::memory_order_relaxed) &&
       headroom_record_all_streams(from->handle, address) != HEADROOM_OK) {
-    tell_last_error();  // and the block stays: better lost than written over while it is read
+    print_last_error();  // and the block stays: better lost than written over while it is read
     return;
   }
-  if (headroom_free(from->handle, address) != HEADROOM_OK) tell_last_error();
+  if (headroom_free(from->handle, address) != HEADROOM_OK) print_last_error();
 }
 
 void headroom_torch_record_stream(void* address, void* stream) noexcept {
   g_is_told_of_streams.store(true, std::memory_order_relaxed);
   const PluginDevice* const owner = owner_of(address);
   if (owner == nullptr) return;
-  if (headroom_record_stream(owner->handle, address, stream) != HEADROOM_OK) tell_last_error();
+  if (headroom_record_stream(owner->handle, address, stream) != HEADROOM_OK) print_last_error();
 }
 
 // Allocators are made when a device is first used: a program that has eight GPUs and uses one makes

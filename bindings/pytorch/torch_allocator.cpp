@@ -63,7 +63,7 @@ void tell_profiler(bridge::DeviceMemory& memory,
                                    c10::Device(c10::DeviceType::CUDA, device));
 }
 
-void tell_of_allocation(bridge::DeviceMemory& memory, void* block, c10::DeviceIndex device) {
+void report_allocation(bridge::DeviceMemory& memory, void* block, c10::DeviceIndex device) {
   if (const c10::impl::PyInterpreter* const trace = c10::impl::GPUTrace::get_trace();
       C10_UNLIKELY(trace != nullptr)) {
     (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
@@ -91,7 +91,7 @@ void* take(c10::DeviceIndex device, size_t size, bridge::NativeStream stream, bo
   bridge::DeviceMemory& memory = memory_of(device);
   void* const block = memory.allocate(size, stream, is_lasting);
   if (C10_UNLIKELY(block == nullptr)) fail(memory, size, device);
-  tell_of_allocation(memory, block, device);
+  report_allocation(memory, block, device);
   return block;
 }
 

@@ -211,7 +211,7 @@ cca::SnapshotInfo HeadroomAllocator::snapshot(c10::MempoolId_t pool, bool includ
     for (const bridge::Segment& segment : memory->segments(key)) {
       info.segments.push_back(to_torch(segment, device));
     }
-    memory->note_snapshot();
+    memory->record_snapshot();
   }
   if (include_traces) {
     info.external_annotations = Annotations::instance().all();

@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "headroom/base/file_name.h"
+
 #include "cli/commands.h"
 #include "cli/input/samples.h"
 #include "cli/input/trace_input.h"
@@ -32,8 +34,7 @@ void compare_file(const std::string& path,
                   const Context& context,
                   std::vector<ComparedRecording>& out) {
   const trace::TraceFile file = read_input(path, context);
-  const std::string stem =
-      without_endings(std::string_view(path).substr(path.find_last_of('/') + 1));
+  const std::string stem = without_endings(file_name(path));
   std::vector<ComparedRecording> devices = compare(file.trace, stem, options);
   if (devices.empty()) throw Error(path + ": it has no events to replay");
   std::ranges::move(devices, std::back_inserter(out));

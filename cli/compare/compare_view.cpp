@@ -28,7 +28,7 @@ std::string percent_cell(std::optional<double> share) {
   return share ? fmt::format("{:.2f} %", 100 * *share) : "";
 }
 
-// What the driver did: segments, or handles created, mapped and unmapped.
+// The driver's work: segments, or handles created, mapped and unmapped.
 std::uint64_t calls_of(const ComparedPolicy& row) {
   const replay::DriverCalls& calls = row.calls;
   if (calls.handles_mapped == 0) return calls.device_allocs + calls.device_frees;

@@ -88,7 +88,7 @@ ExitCode run_demo(int steps, const Context& context) {
   if (context.is_json) {
     context.print(demo_json(demo));
   } else {
-    // What is there to read is shown while the rest is computed.
+    // The first part is shown for reading while the rest is computed.
     demo.tour.reset();
     context.print(draw_demo(demo, context));
   }

@@ -34,7 +34,7 @@ TourRow try_out(const Program& program, const std::string& conf, ReplayOptions o
   return row;
 }
 
-// What people try, and what was found.
+// The settings that people try, and those that were found.
 std::vector<TourRow> try_all(const Program& program, const diagnose::Diagnosis& diagnosis) {
   std::vector<std::string> confs{"", "max_split_size_mb:128", "roundup_power2_divisions:4"};
   if (diagnosis.proof) {

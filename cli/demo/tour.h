@@ -33,8 +33,6 @@ struct Tour {
   std::string export_line{};
 };
 
-inline constexpr const char* kTourSample = "gpt2_varlen.pickle.zst";
-
 // The same bytes each time.
 [[nodiscard]] Tour play_tour(const trace::TraceFile& file, std::string sample);
 

@@ -45,8 +45,8 @@ struct TrainingAct {
   memory::Account account{};        // after the last row's training
 };
 
-// Each row trains so many steps, two at least: the optimiser's state comes with the first. The same
-// each time but for `seconds`.
+// Each row trains this number of steps, two at least: the optimiser's state comes with the first.
+// The same each time but for `seconds`.
 [[nodiscard]] TrainingAct play_training(int steps, const Progress& progress);
 
 [[nodiscard]] std::string draw_training(const TrainingAct& act, const Context& context);

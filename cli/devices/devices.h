@@ -16,7 +16,7 @@
 
 namespace headroom::cli {
 
-// What one device answered. A question that it could not answer is left open and named in
+// The answers of one device. A question that it could not answer is left open and named in
 // `problems`.
 struct DeviceReport {
   device::Properties properties{};           // the hierarchy has speeds once it is measured

@@ -227,7 +227,7 @@ std::string problems_text(const DeviceReport& device, const Context& context) {
 // --- The picture
 // ------------------------------------------------------------------------------------
 
-// What stands beside a level, richest first; the first that fits is drawn.
+// The columns beside a level, widest first; the first that fits is drawn.
 struct Notes {
   bool has_total = false;
   bool has_owner = false;

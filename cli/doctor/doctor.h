@@ -21,7 +21,7 @@ using diagnose::DeviceDiagnosis;
 // Follows docs/format/doctor.schema.json, as does message_json.
 [[nodiscard]] std::string doctor_json(const std::vector<DeviceDiagnosis>& devices);
 
-// What a message means in one sentence, and the remedies that exist for it.
+// The meaning of a message in one sentence, and the remedies that exist for it.
 [[nodiscard]] memory::Explanation message_explanation(const diagnose::OomMessage& message);
 [[nodiscard]] std::string draw_messages(const diagnose::OomLog& log, const Context& context);
 // The last message, and all of them in short.

@@ -1,4 +1,4 @@
-// What `headroom doctor` says to programs.
+// `headroom doctor --json`.
 #include <nlohmann/json.hpp>
 
 #include "headroom/report/doctor_text.h"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/report/bar.h"
 #include "headroom/report/doctor_text.h"
 #include "headroom/report/table.h"
@@ -29,14 +30,12 @@ Tone tone_of(const Diagnosis& diagnosis) {
   return diagnosis.health == Health::kFragmentation ? Tone::kWarn : Tone::kBad;
 }
 
-std::string file_name(const std::string& path) {
-  return report::printable(path.substr(path.find_last_of('/') + 1));
-}
+std::string printable_name(const std::string& path) { return report::printable(file_name(path)); }
 
 std::string title(const DeviceDiagnosis& device, const Terminal& terminal) {
   const Diagnosis& diagnosis = device.diagnosis;
   std::string text = fmt::format("{}, {}: {} allocations",
-                                 file_name(device.recording),
+                                 printable_name(device.recording),
                                  device.device,
                                  format_count(device.allocs));
   if (diagnosis.iterations > 0)
@@ -155,7 +154,7 @@ std::string overview(const std::vector<DeviceDiagnosis>& devices, const Terminal
                        {"peak live", report::Align::kRight},
                        {"peak reserved", report::Align::kRight}});
   for (const DeviceDiagnosis& device : devices) {
-    table.add_row({file_name(device.recording),
+    table.add_row({printable_name(device.recording),
                    device.device,
                    std::string(to_string(device.diagnosis.health)),
                    format_bytes(device.diagnosis.peak_live),

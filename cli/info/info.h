@@ -11,7 +11,7 @@
 
 namespace headroom::cli {
 
-// What holders are listed by; unset is by site where there are stacks.
+// How holders are grouped; unset is by site where there are stacks.
 enum class InfoBy : std::uint8_t { kSite, kStack, kModule };
 
 struct InfoRequest {

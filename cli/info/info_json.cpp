@@ -7,6 +7,7 @@
 
 #include "cli/info/info.h"
 #include "cli/input/trace_input.h"
+#include "cli/output/json_values.h"
 #include "cli/output/site_tree_json.h"
 
 namespace headroom::cli {
@@ -62,14 +63,12 @@ Json holders_json(const std::vector<Holder>& holders, std::size_t top, const cha
   return json;
 }
 
-// All categories, so that none has to be looked for.
-Json category_bytes_json(const CategorySums& sums) {
-  Json json = Json::object();
+Json category_sums_json(const CategorySums& sums) {
+  analysis::CategoryBytes bytes{};
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    json[std::string(to_string(static_cast<memory::Category>(i)))] =
-        std::accumulate(sums[i].begin(), sums[i].end(), std::uint64_t{0});
+    bytes[i] = std::accumulate(sums[i].begin(), sums[i].end(), std::uint64_t{0});
   }
-  return json;
+  return categories_json(bytes);
 }
 
 // Only how something is known.
@@ -122,8 +121,9 @@ Json device_json(const DeviceSummary& info, std::size_t top) {
   json["modules"] = holders_json(info.modules, top, "module");
   json["sizes_at_peak"] = holders_json(info.by_size, top, "size");
   json["categories"] = holders_json(info.categories, top, "category");
-  json["categories_at_peak"] = category_bytes_json(info.categories_at_peak);
+  json["categories_at_peak"] = category_sums_json(info.categories_at_peak);
   json["categories_known_by"] = category_certainty_json(info.categories_at_peak);
+  json["block_categories_at_peak"] = categories_json(info.block_categories_at_peak);
   json["annotations"] = holders_json(info.annotations, top, "annotation");
   json["sizes"] = bins_json(info.sizes);
   json["lifetimes"] = lifetimes_json(info.lifetimes);
@@ -146,6 +146,7 @@ std::string info_json(const analysis::RecordingSummary& summary, const InfoReque
     if (device.peak_allocated.bytes > all.peak_allocated.bytes) {
       all.peak_allocated.bytes = device.peak_allocated.bytes;
       all.categories_at_peak = device.categories_at_peak;
+      all.block_categories_at_peak = device.block_categories_at_peak;
     }
     all.peak_reserved.bytes = std::max(all.peak_reserved.bytes, device.peak_reserved.bytes);
   }
@@ -168,8 +169,9 @@ std::string info_json(const analysis::RecordingSummary& summary, const InfoReque
   json["has_stacks"] = summary.has_stacks;
   json["peak_allocated"] = all.peak_allocated.bytes;
   json["peak_reserved"] = all.peak_reserved.bytes;
-  json["categories_at_peak"] = category_bytes_json(all.categories_at_peak);
+  json["categories_at_peak"] = category_sums_json(all.categories_at_peak);
   json["categories_known_by"] = category_certainty_json(all.categories_at_peak);
+  json["block_categories_at_peak"] = categories_json(all.block_categories_at_peak);
   json["per_device"] = Json::array();
   for (const DeviceSummary& device : summary.devices) {
     json["per_device"].push_back(device_json(device, request.options.top));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/report/area_chart.h"
 #include "headroom/report/bar.h"
 #include "headroom/report/numbers.h"
@@ -48,8 +49,7 @@ std::string note_text(const std::string& text, const Terminal& terminal) {
 std::string file_text(const RecordingSummary& summary,
                       const InfoRequest& request,
                       const Terminal& terminal) {
-  const std::string_view path = request.path;
-  const std::string name = report::printable(path.substr(path.find_last_of('/') + 1));
+  const std::string name = report::printable(file_name(request.path));
   std::string facts = fmt::format("{}, {}{}",
                                   format_title(summary.format),
                                   format_bytes(summary.file_bytes),
@@ -215,7 +215,7 @@ std::string holders_text(std::string_view title,
   return heading(title, terminal) + table.render(terminal, kIndent);
 }
 
-// What `--by` asks for; without it the sites, or the sizes where there are no stacks.
+// The lists that `--by` asks for; without it the sites, or the sizes where there are no stacks.
 std::string by_text(const std::string& when,
                     const DeviceSummary& info,
                     const InfoRequest& request,
@@ -398,8 +398,7 @@ std::string next_text(const RecordingSummary& summary,
                       const InfoRequest& request,
                       const Context& context) {
   const std::string from = shell_word(request.path);
-  const std::string_view path = request.path;
-  const std::string base = without_endings(path.substr(path.find_last_of('/') + 1));
+  const std::string base = without_endings(file_name(request.path));
   if (summary.has_stacks) {
     return context.next(fmt::format("convert {} {}", from, shell_word(base + ".speedscope.json")),
                         "the peak by stack");

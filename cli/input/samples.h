@@ -7,6 +7,9 @@
 
 namespace headroom::cli {
 
+// The recording that `demo` replays, and `bench claims` too.
+inline constexpr const char* kTourSample = "gpt2_varlen.pickle.zst";
+
 // The path of `gpt2_varlen.pickle.zst` and the like: in $HEADROOM_SAMPLES where that is set, else
 // beside the program as it was installed or built. Nothing where it is in none of them.
 [[nodiscard]] std::optional<std::string> find_sample(std::string_view name);

@@ -20,7 +20,7 @@ std::string model_help() {
   return out;
 }
 
-// What the library refuses was typed wrong here.
+// An argument that the library refuses was typed wrong here.
 template <class F>
 auto typed_right(F&& f) {
   try {
@@ -92,9 +92,11 @@ void add_step_options(CLI::App& app, StepArguments& typed) {
          typed.limit,
          "SIZE",
          "the most that the allocator may reserve, such as 24GiB (default: the device)");
-  app.add_option("--card",
-                 typed.cards,
-                 "card names or sizes, such as h100,rtx4090 or 24GiB; --card list names them")
+  app.add_option(
+         "--card",
+         typed.cards,
+         "card names or sizes, such as h100,rtx4090 or 24GiB; --card list names them. A plan "
+         "for a card has a GPU's pages, and workspaces as the kernels of this build ask for")
       ->type_name("CARD,...")
       ->delimiter(',')
       ->group(kStepGroup);
@@ -137,7 +139,9 @@ train::PlanOptions plan_options(const StepArguments& typed) {
   train::PlanOptions options{.settings = settings_of(typed.policy)};
   typed_right([&options] { return train::parse_settings(options.settings); });
   const std::vector<TypedCard> cards = named_cards(typed);
-  if (!cards.empty()) {  // what fits the smallest fits them all
+  if (!cards.empty()) {
+    options.profile = device::cuda_profile();
+    // A plan that fits the smallest fits them all.
     options.limit_bytes = std::ranges::min(cards, {}, &TypedCard::size_bytes).size_bytes;
   }
   if (const auto size = typed_limit(typed.limit)) {

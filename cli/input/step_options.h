@@ -34,10 +34,11 @@ struct StepArguments {
 
 void add_step_options(CLI::App& app, StepArguments& typed);
 
-// What was asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
+// The step as asked for, checked; `checkpoint` is left alone where it is auto. Throws UsageError.
 [[nodiscard]] train::StepConfig step_config(const StepArguments& typed);
 [[nodiscard]] bool is_auto_checkpoint(const StepArguments& typed);
-// The limit, and the settings that `--policy` names.
+// The limit, the settings that `--policy` names, and with `--card` a GPU's profile, which a run on
+// a device of its own overrules.
 [[nodiscard]] train::PlanOptions plan_options(const StepArguments& typed);
 
 // The cards that were named, with their sizes. Throws UsageError.
@@ -45,7 +46,7 @@ void add_step_options(CLI::App& app, StepArguments& typed);
 
 // `gpt2 --batch 8 --optimizer adamw`: as it would be typed, without what is the default.
 [[nodiscard]] std::string as_typed(const train::StepConfig& config);
-// What was typed and a config does not hold, for the command that is worth typing next:
+// The typed options that a config does not hold, for the command that is worth typing next:
 // ` --lr 0.1 --limit 24GiB --policy pytorch`.
 [[nodiscard]] std::string other_options(const StepArguments& typed);
 // "batch 8 in 2 micro-batches, adamw, f32, no checkpointing".

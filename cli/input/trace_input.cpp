@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "headroom/base/file_name.h"
 #include "headroom/report/text.h"
 
 namespace headroom::cli {
@@ -82,8 +83,7 @@ std::string shell_word(std::string_view text) {
 
 std::string without_endings(std::string_view path) {
   for (const std::string_view ending : {".zst", ".pickle", ".pkl", ".hrt"}) {
-    const std::size_t name = path.find_last_of('/') + 1;
-    const bool has_more = path.size() - name > ending.size();
+    const bool has_more = file_name(path).size() > ending.size();
     if (has_more && path.ends_with(ending)) path.remove_suffix(ending.size());
   }
   return std::string(path);

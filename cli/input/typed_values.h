@@ -18,7 +18,7 @@ namespace headroom::cli {
                                                       std::string_view option,
                                                       std::uint64_t least_bytes = 0);
 
-// What an allocator may reserve. Nothing runs in less than 1 MiB: `24` was meant as 24GiB.
+// The limit of an allocator. Nothing runs in less than 1 MiB: `24` was meant as 24GiB.
 [[nodiscard]] std::optional<std::uint64_t> typed_limit(const std::string& text,
                                                        std::string_view option = "--limit");
 
@@ -37,7 +37,7 @@ void add_limit_option(CLI::App& app, std::string& text, const std::string& help)
 void add_card_option(CLI::App& app, std::string& text);
 void add_pytorch_option(CLI::App& app, std::string& text, const std::string& help);
 
-// What `--card list` prints: the cards that have a name, with their sizes.
+// The text of `--card list`: the cards that have a name, with their sizes.
 [[nodiscard]] std::string cards_text(const Context& context);
 
 }  // namespace headroom::cli

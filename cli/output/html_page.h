@@ -14,7 +14,7 @@ namespace headroom::cli {
 // `{"@STYLE@", style}`: a mark in the page, and what stands there instead.
 using PagePart = std::pair<std::string_view, std::string>;
 
-// What a part says is not searched for marks.
+// The text of a part is not searched for marks.
 [[nodiscard]] inline std::string fill_page(std::string_view html,
                                            const std::vector<PagePart>& parts) {
   std::string out;

@@ -1,4 +1,4 @@
-// What the views of the commands have in common.
+// Helpers that the views of the commands share.
 #pragma once
 
 #include <cstdint>

@@ -16,12 +16,4 @@ void add_step_json(const train::StepConfig& config, nlohmann::ordered_json& json
   json["checkpoint"] = to_string(config.checkpoint);
 }
 
-nlohmann::ordered_json categories_json(const train::CategoryBytes& bytes) {
-  nlohmann::ordered_json out;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    out[std::string(to_string(static_cast<memory::Category>(i)))] = bytes[i];
-  }
-  return out;
-}
-
 }  // namespace headroom::cli

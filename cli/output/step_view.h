@@ -1,4 +1,4 @@
-// What `plan` and `train` draw alike.
+// The pictures that `plan` and `train` share.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace headroom::cli {
 
-// What the memory is for: a bar and its legend.
+// The categories of the memory, as a bar and its legend.
 [[nodiscard]] std::string draw_categories(const train::CategoryBytes& bytes,
                                           const report::Terminal& terminal);
 
-// What --checkpoint auto chose, as a line.
+// The choice of --checkpoint auto, as a line.
 [[nodiscard]] std::string checkpoint_line(train::CheckpointMode mode, bool fits);
 
 }  // namespace headroom::cli

@@ -29,7 +29,7 @@ class PlanGrid {
   [[nodiscard]] std::size_t size() const noexcept;
   // The axis that comes last in axes() moves first.
   [[nodiscard]] train::StepConfig config_at(std::size_t index) const;
-  // What a value of the axis is called: "bf16", "1024".
+  // The name of a value of the axis: "bf16", "1024".
   [[nodiscard]] std::string word(const PlanAxis& axis, std::int64_t value) const;
   // Allocations and frees that planning all of them is expected to take.
   [[nodiscard]] double work() const;

@@ -50,7 +50,8 @@ Json plans_json(const PlanGrid& grid,
                 const train::PlanOptions& options,
                 const Progress& progress,
                 Texts& texts) {
-  const train::PlanOptions own{.settings = options.settings, .has_formulas = false};
+  const train::PlanOptions own{
+      .settings = options.settings, .profile = options.profile, .has_formulas = false};
   const auto begin = Clock::now();
   const std::vector<std::string> plans = in_processes(
       grid.size(),

@@ -1,4 +1,4 @@
-// What `headroom plan` prints: the peak, what it is for, the step as a picture, the formulas.
+// The text of `headroom plan`: the peak, its categories, the step as a picture, the formulas.
 #include <algorithm>
 
 #include <fmt/format.h>

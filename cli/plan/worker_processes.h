@@ -13,7 +13,7 @@ namespace headroom::cli {
 
 // Calls work(i) for every i below `count`, in one process per core, and returns the texts in the
 // order of i. A text has no line end. `done` is told here, after each, how many there are.
-// What work() changes elsewhere is lost, what it throws arrives here as an Error.
+// Changes that work() makes elsewhere are lost; an exception of it arrives here as an Error.
 [[nodiscard]] std::vector<std::string> in_processes(
     std::size_t count,
     const std::function<std::string(std::size_t)>& work,

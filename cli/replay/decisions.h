@@ -1,4 +1,4 @@
-// What an allocator decided, one `action,addr,size,stream` a line, in a recording's words.
+// An allocator's decisions, one `action,addr,size,stream` per line, in a recording's words.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ struct ReplayRequest {
   bool force = false;
 };
 
-// What one device's history says.
+// The results for one device's history.
 struct DeviceReplay {
   std::string name{};
   int device = 0;

@@ -68,7 +68,7 @@ Json bound_json(const ReplayResult& result, const Program& program) {
           {"slab_residue", bound.slab_residue_bytes},
           {"cushion", bound.cushion_bytes},
           {"unsettled", bound.unsettled_bytes},
-          {"holds", bound.holds()}};
+          {"holds", bound.is_kept()}};
 }
 
 Json result_json(const PolicyResult& entry, const DeviceReplay& device) {

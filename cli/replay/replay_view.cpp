@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/replay/cards.h"
 #include "headroom/replay/pool_floor.h"
 #include "headroom/report/area_chart.h"
@@ -30,10 +31,6 @@ using report::Terminal;
 using report::Tone;
 
 constexpr int kPolicyBarWidth = 24;
-
-std::string file_name(std::string_view path) {
-  return report::printable(path.substr(path.find_last_of('/') + 1));
-}
 
 std::string policy_title(const PolicyResult& entry, const Program& program) {
   std::string title = entry.policy.name;
@@ -237,7 +234,7 @@ std::string failure_text(const PolicyResult& entry, const Program& program, cons
   return text.empty() ? "" : paragraph(report::printable(text), t);
 }
 
-// What the policies ran under; one line where it is the same for all.
+// The conditions that the policies ran under; one line where they are the same for all.
 std::string bound_text(const DeviceReplay& device, const Terminal& terminal) {
   const auto line = [&](std::string_view who, const PolicyResult& entry) {
     return paragraph(fmt::format("{} under a limit of {} on a card of {}.",
@@ -364,7 +361,8 @@ std::string next_text(const ReplayReport& report, const Context& context) {
 }  // namespace
 
 std::string draw(const ReplayReport& report, const Context& context) {
-  std::string out = report::styled(file_name(report.path), Tone::kStrong, context.out) + "\n";
+  std::string out =
+      report::styled(report::printable(file_name(report.path)), Tone::kStrong, context.out) + "\n";
   bool is_first = true;
   for (const DeviceReplay& device : report.devices) {
     if (!is_first) out += "\n";

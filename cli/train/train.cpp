@@ -110,7 +110,7 @@ std::unique_ptr<trace::History> start_recording(const TrainArguments& typed,
   return history;
 }
 
-// What is measured at the end, whether or not memory ran out on the way.
+// Fills in the measured peaks, whether or not memory ran out on the way.
 void read_peaks(const memory::Allocator& allocator,
                 const train::Plan& planned,
                 const train::Meter& meter,

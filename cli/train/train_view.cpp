@@ -1,4 +1,4 @@
-// What `headroom train` prints: the losses, planned beside measured memory, the account.
+// The text of `headroom train`: the losses, planned beside measured memory, the account.
 #include <algorithm>
 #include <cmath>
 
@@ -71,7 +71,7 @@ std::string peaks(const TrainReport& report, const Terminal& terminal) {
   return table.render(terminal, kIndent);
 }
 
-// What the allocator has, and its device.
+// The account of the allocator and its device.
 std::string account(const memory::Account& account, const Terminal& terminal) {
   report::Table table(
       {{.title = "after the last step"}, {.title = "bytes", .align = Align::kRight}});

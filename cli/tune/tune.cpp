@@ -10,6 +10,7 @@
 
 #include "headroom/analysis/index.h"
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/base/suggest.h"
 #include "headroom/replay/infer_empty_caches.h"
 #include "headroom/trace/device_name.h"
@@ -67,7 +68,7 @@ std::string history_name(const std::string& path,
                          const trace::Trace& trace,
                          const trace::DeviceTrace& device,
                          bool is_alone) {
-  std::string name = path.substr(path.find_last_of('/') + 1);
+  const std::string name(file_name(path));
   return is_alone ? name : name + " " + device_name(trace, device);
 }
 

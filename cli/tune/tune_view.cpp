@@ -1,4 +1,4 @@
-// What `headroom tune` prints: the best settings as bars, and the line to export.
+// The text of `headroom tune`: the best settings as bars, and the line to export.
 #include <algorithm>
 #include <string_view>
 

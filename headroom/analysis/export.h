@@ -14,7 +14,7 @@ namespace headroom::analysis {
 
 struct ExportOptions {
   bool overwrite = false;  // else an existing file is an error
-  // The moment that .speedscope.json shows: after so many events; unset is the peak.
+  // The moment that .speedscope.json shows, as a number of events; unset is the peak.
   std::optional<std::uint64_t> at_event{};
   trace::Progress progress{};
 };

@@ -73,8 +73,8 @@ class AnnotationFrames {
     for (DetailsId id = 0; id < trace.details.size(); ++id) {
       const StringId text = trace.details[id].user_metadata.value_or(0);
       if (text == 0 || paths_.contains(text)) continue;
-      for (std::string& part : internal::annotation_parts(trace, trace.strings[text])) {
-        const auto [at, is_new] = numbers_.try_emplace(std::move(part), first() + names_.size());
+      for (const std::string_view part : internal::annotation_parts(trace, trace.strings[text])) {
+        const auto [at, is_new] = numbers_.try_emplace(std::string(part), first() + names_.size());
         if (is_new) names_.push_back(at->first);
         paths_[text].push_back(at->second);
       }

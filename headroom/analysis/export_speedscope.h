@@ -12,7 +12,7 @@
 namespace headroom::analysis {
 
 struct SpeedscopeOptions {
-  // After so many events of each device (at most all); unset is the device's own peak of
+  // After this number of events of each device (at most all); unset is the device's own peak of
   // allocated.
   std::optional<std::uint64_t> position{};
 };

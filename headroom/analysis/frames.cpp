@@ -114,9 +114,9 @@ std::vector<StringId> files_of(const Trace& trace) {
 
 // How many of its last parts tell each file from the others.
 constexpr std::uint8_t kMostParts = 6;
-void tell_apart(const trace::StringTable& strings,
-                std::vector<StringId> files,
-                std::vector<std::uint8_t>& parts) {
+void distinguish(const trace::StringTable& strings,
+                 std::vector<StringId> files,
+                 std::vector<std::uint8_t>& parts) {
   for (std::uint8_t count = 1; count < kMostParts && !files.empty(); ++count) {
     std::unordered_map<std::string_view, std::size_t> users;
     for (const StringId file : files) ++users[last_parts(strings[file], count)];
@@ -280,10 +280,10 @@ Frames::Frames(const Trace& trace)
       parts_(trace.strings.size(), 1),
       shown_(shown_frames(trace.stacks)) {
   std::vector<StringId> all = files_of(trace);
-  tell_apart(trace.strings, all, parts_);
+  distinguish(trace.strings, all, parts_);
   std::erase_if(all, [&](StringId file) { return !is_user_frame(trace.strings[file], ""); });
   for (const StringId file : all) parts_[file] = 1;
-  tell_apart(trace.strings, std::move(all), parts_);
+  distinguish(trace.strings, std::move(all), parts_);
 }
 
 FrameId Frames::shown(FrameId frame) const { return shown_.empty() ? frame : shown_[frame]; }

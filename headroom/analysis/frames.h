@@ -1,4 +1,4 @@
-// What the frames of a stack are: the user's, a library's, or one that only passes a call on; and
+// The kinds of frames in a stack: the user's, a library's, or one that only passes a call on; and
 // how they are called in a line of text.
 #pragma once
 

@@ -112,7 +112,7 @@ std::uint64_t sum(std::span<const std::uint64_t> bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
 }
 
-// What is held for long must rise by what survives, or as much goes as comes.
+// The bytes held for long must rise by the survivors, or as much goes as comes.
 bool is_net_growth(const Run& run,
                    std::span<const std::int64_t> held,
                    std::span<const std::uint64_t> bytes) {
@@ -161,7 +161,7 @@ class Sources {
                      .blocks = entry.blocks,
                      .stack = entry.stack});
     }
-    // What came once is no growth.
+    // A block that came once is no growth.
     std::erase_if(out, [](const GrowingSite& site) { return site.bytes_per_iteration == 0; });
     std::ranges::sort(out, [](const GrowingSite& a, const GrowingSite& b) {
       return a.bytes_per_iteration != b.bytes_per_iteration
@@ -285,7 +285,7 @@ std::optional<Run> steady_run(const TraceIndex& index,
   const std::size_t parts = bounds.size() - 1;
   if (parts < 2) return std::nullopt;
   const std::vector<std::int64_t> held = long_held(index, bounds);
-  // What happens every second or fourth iteration is steady too.
+  // A pattern that returns every second or fourth iteration is steady too.
   for (const std::size_t width : {1U, 2U, 4U, 8U}) {
     if (width > 1 && !has_iterations) break;
     const Run run = growing_run(survivors.bytes, width);

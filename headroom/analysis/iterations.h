@@ -15,7 +15,7 @@ namespace headroom::analysis {
 enum class IterationSource : std::uint8_t {
   kNone,         // nothing repeats often enough
   kAnnotations,  // the ends of a scope of that name
-  kTraffic,      // a period of so many allocations
+  kTraffic,      // the allocations repeat with a fixed period
 };
 
 struct Iterations {

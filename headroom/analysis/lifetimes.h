@@ -15,8 +15,8 @@ inline constexpr std::uint32_t kNoEvent = UINT32_MAX;
 struct Lifetime {
   DeviceAddress address = 0;
   std::uint64_t requested_bytes = 0;
-  // What the allocator counts: rounded, with the rest that it did not cut off. Exact wherever the
-  // start state is.
+  // The size that the allocator counts: rounded, with the rest that it did not cut off. Exact
+  // wherever the start state is.
   std::uint64_t block_bytes = 0;
   std::uint32_t alloc_event = kNoEvent;  // none: it was there before the first event
   std::uint32_t free_event = kNoEvent;   // free_requested; none: never, or before the first event
@@ -34,7 +34,7 @@ struct Lifetime {
   }
 };
 
-// What does not fit together. All are 0 in a recording of all actions.
+// Contradictions in a recording. All are 0 in a recording of all actions.
 struct Anomalies {
   std::uint64_t allocs_at_live_address = 0;  // the older block is taken to have ended there
   std::uint64_t frees_of_nothing = 0;        // of an address where nothing is live

@@ -29,7 +29,7 @@ struct SiteNode {
   std::uint64_t blocks = 0;
   std::vector<SiteNode> children{};  // the largest first
 
-  // What no child has: allocated here, or in parts too small to show.
+  // Bytes that no child has: allocated here, or in parts too small to show.
   [[nodiscard]] std::uint64_t rest_bytes() const noexcept;
   [[nodiscard]] std::uint64_t rest_blocks() const noexcept;
 };

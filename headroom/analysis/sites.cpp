@@ -42,7 +42,7 @@ std::string Sites::module(StackId stack) const {
     const FrameKind kind = frames_.kind(id);
     if (kind != FrameKind::kUser && kind != FrameKind::kLibrary) continue;
     if (!innermost) innermost = id;
-    // What nn.Module calls; a function that it calls in turn is part of the same module.
+    // Called by nn.Module; a function that it calls in turn is part of the same module.
     const std::string_view function = trace_.strings[trace_.stacks.frame(id).name];
     if (function.substr(function.find_last_of('.') + 1) == "forward") return frames_.module(id);
   }

@@ -1,4 +1,4 @@
-// What existed before the first event of a recording.
+// The blocks and segments that existed before the first event of a recording.
 //
 // A ring keeps only the end of a history, and says neither that it wrapped nor what it lost. The
 // state before its first event follows from the final one, by undoing the events backwards. The

@@ -62,7 +62,7 @@ std::vector<std::string> stack_text(const Trace& trace, trace::StackId stack) {
   return out;
 }
 
-// What tells something of a stack, innermost first; a frame that calls itself is there once.
+// The telling frames of a stack, innermost first; a frame that calls itself is there once.
 std::vector<std::string> short_stack_text(const Trace& trace,
                                           const Frames& frames,
                                           trace::StackId stack) {
@@ -134,12 +134,14 @@ std::string known_by(const std::array<std::uint64_t, kCertaintyCount>& bytes) {
 std::vector<Holder> category_holders(const TraceIndex& index,
                                      std::span<const std::uint32_t> blocks,
                                      const CategoryRules& rules,
-                                     CategorySums& sums) {
+                                     CategorySums& sums,
+                                     CategoryBytes& block_sums) {
   const Categories categories(index, rules);
   for (const std::uint32_t id : blocks) {
     const auto category = static_cast<std::size_t>(categories.category_of(id));
     const auto certainty = static_cast<std::size_t>(categories.certainty_of(id));
     sums[category][certainty] += index.lifetimes()[id].requested_bytes;
+    block_sums[category] += index.lifetimes()[id].block_bytes;
   }
   std::vector<Holder> out;
   for (Group& group : group_blocks(index, blocks, categories)) {
@@ -165,7 +167,9 @@ void look_at_peak(const TraceIndex& index, const SummaryOptions& options, Device
   if (info.has_stacks) look_at_stacks(index, blocks, top, info);
   info.by_size = holders(index, blocks, GroupBy::kSize, top);
   info.categories = known_holders(
-      category_holders(index, blocks, options.rules, info.categories_at_peak), "unknown");
+      category_holders(
+          index, blocks, options.rules, info.categories_at_peak, info.block_categories_at_peak),
+      "unknown");
   info.annotations = known_holders(holders(index, blocks, GroupBy::kAnnotation, top), "(none)");
   if (!info.annotations.empty()) info.modules = info.annotations;
 }

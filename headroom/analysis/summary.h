@@ -1,4 +1,4 @@
-// What a recording holds, in numbers: for each device its peaks, who held them, sizes, lifetimes
+// A recording in numbers: for each device its peaks, who held them, sizes, lifetimes
 // and what is odd about its history. `headroom info` prints it.
 //
 //   const auto file = trace::read_trace("run.pickle");
@@ -42,6 +42,8 @@ struct Holder {
 
 // Sizes asked for, by category and by how each is known.
 using CategorySums = std::array<std::array<std::uint64_t, kCertaintyCount>, memory::kCategoryCount>;
+// Sizes of blocks, which are rounded up.
+using CategoryBytes = std::array<std::uint64_t, memory::kCategoryCount>;
 
 struct DeviceSummary {
   std::string name{};
@@ -60,7 +62,7 @@ struct DeviceSummary {
   std::int64_t first_time_us = 0;
   std::int64_t duration_us = 0;
 
-  // What was there before the first event: nothing, where the history is whole.
+  // The state before the first event: empty, where the history is whole.
   bool is_whole_history = true;
   bool has_final_state = false;
   std::uint64_t start_blocks = 0;
@@ -81,7 +83,7 @@ struct DeviceSummary {
   std::vector<HistogramBin> sizes{};
   LifetimeHistogram lifetimes{};
 
-  // What was allocated when allocated was highest, the largest first, all of it.
+  // All that was allocated when allocated was highest, the largest first.
   bool has_stacks = false;
   std::uint64_t blocks_at_peak = 0;
   std::vector<Holder> sites{};        // empty without stacks
@@ -91,7 +93,8 @@ struct DeviceSummary {
   std::vector<Holder> by_size{};
   std::vector<Holder> categories{};  // empty where none is known
   CategorySums categories_at_peak{};
-  std::vector<Holder> annotations{};  // the same
+  CategoryBytes block_categories_at_peak{};  // the same as blocks: they add up to peak_allocated
+  std::vector<Holder> annotations{};         // the same
 
   Anomalies anomalies{};
 };

@@ -26,7 +26,7 @@ using RegionFunction = std::function<Tensor(std::span<const Tensor>)>;
 // All that is needed has been computed again. Not a std::exception: nobody else's to catch.
 struct RecomputedEnough {};
 
-// What a node keeps in the place of a tensor.
+// A node keeps this in the place of a tensor.
 struct Placeholder {
   std::size_t index = 0;
   Saved kept{};  // the tensor after all, where the region did not make it
@@ -66,7 +66,7 @@ RegionInput region_input(const Tensor& x) {
   return {.saved = Saved("checkpoint", x, nullptr, false, false),
           .needs_grad = x.requires_grad(),
           .is_leaf = x.is_leaf(),
-          .like = TensorSpec::of(x)};
+          .like = internal::spec_of(x)};
 }
 
 // Saved as it is, whatever hooks there are.
@@ -126,7 +126,7 @@ class FormerStreams {
   FormerStreams(const FormerStreams&) = delete;
   FormerStreams& operator=(const FormerStreams&) = delete;
 
-  // What the backward queues from now on comes after what was queued here.
+  // Work that the backward queues from now on comes after the work that was queued here.
   void join() const {
     for (const Pair& pair : entered_) pair.backward.wait(pair.forward);
   }
@@ -177,7 +177,7 @@ class CheckpointRegion : public std::enable_shared_from_this<CheckpointRegion> {
     const bool is_kept = !tensor::Region::made(tensor);
     if (is_kept) holder->kept = saved_plainly(op, tensor);
     slots_.push_back(
-        {.op = op, .like = TensorSpec::of(tensor), .holder = holder, .is_kept = is_kept});
+        {.op = op, .like = internal::spec_of(tensor), .holder = holder, .is_kept = is_kept});
     return std::shared_ptr<const Placeholder>(std::move(holder));
   }
 
@@ -243,7 +243,7 @@ class CheckpointRegion : public std::enable_shared_from_this<CheckpointRegion> {
     if (next_ > last_) throw RecomputedEnough();
     Slot& slot = slots_[next_];
     const char* const op = internal::saving_op();
-    const TensorSpec like = TensorSpec::of(tensor);
+    const TensorSpec like = internal::spec_of(tensor);
     if (std::string_view(op) != slot.op || like.shape != slot.like.shape ||
         like.dtype != slot.like.dtype || like.device != slot.like.device) {
       throw Error("checkpoint: computed again, " + describe_slot(op, like) + ", where " +

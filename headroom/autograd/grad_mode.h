@@ -1,5 +1,5 @@
-// What a thread records. Each scope holds until its end, for its thread; ThreadState carries them
-// to another.
+// Whether a thread records. Each scope holds until its end, for its thread; ThreadState carries
+// them to another.
 //
 //   const NoGradScope no_grad;              // ops are not recorded: nothing is saved
 //   const InferenceModeScope inference;     // and what they make can never be saved later
@@ -34,7 +34,7 @@ class EnableGradScope : public GradModeScope {
   EnableGradScope() noexcept : GradModeScope(true) {}
 };
 
-// What is made in it carries no versions, is never saved for backward, and outside of it cannot be
+// A tensor made in it carries no versions, is never saved for backward, and outside of it cannot be
 // written to where that would be recorded.
 class InferenceModeScope {
  public:

@@ -12,7 +12,7 @@
 
 namespace headroom::autograd::internal {
 
-// What a node's backward function sees.
+// The arguments of a node's backward function.
 class RunArgs final : public tensor::BackwardArgs {
  public:
   RunArgs(GraphRun& run, Node& node, Tensor grad, std::vector<bool> needs)
@@ -27,7 +27,7 @@ class RunArgs final : public tensor::BackwardArgs {
     if (slot >= node_.saved_.size()) return {};
     const Saved& saved = node_.saved_[slot];
     if (!saved.is_packed()) return used_here(saved.unpack(node_));
-    // What an unpack hook brings back costs something: once is enough.
+    // An unpack hook may be expensive: once is enough.
     unpacked_.resize(node_.saved_.size());
     if (!unpacked_[slot].defined()) unpacked_[slot] = saved.unpack(node_);
     return unpacked_[slot];
@@ -71,7 +71,7 @@ class RunArgs final : public tensor::BackwardArgs {
     OpenSum open;
   };
 
-  // What was made on another stream must not be given away before this one has passed.
+  // Memory of another stream must not be given away before this stream has passed.
   static Tensor used_here(Tensor saved) {
     if (!saved.defined()) return saved;
     if (const Stream now = current_stream(saved.device()); now.id() != saved.storage().stream()) {
@@ -90,7 +90,7 @@ class RunArgs final : public tensor::BackwardArgs {
 
 namespace {
 
-// What is to be done when a backward ends; those of a thread nest.
+// Work for the end of a backward; the backwards of a thread nest.
 class EndOfBackward {
  public:
   EndOfBackward() noexcept : outer_(std::exchange(innermost_, this)) {}
@@ -282,7 +282,7 @@ void GraphRun::visit(Node& node) {
   if (!place.is_wanted) return;
   const Stream callers = current_stream(*node.like_.device);
   const Stream own = stream_of(node);
-  note_stream(own, callers);
+  add_used_stream(own, callers);
   const StreamScope stream(own);
   const memory::ContextScope context({memory::Category::kGradient, path_for(node)});
   Tensor grad = run_pre_hooks(node.hooks_.get(), std::move(place.grad), node.like_);
@@ -313,7 +313,7 @@ void GraphRun::give_to_leaf(Node& node, Tensor grad) {
 }
 
 Tensor GraphRun::sum_so_far(Node& to, OpenSum& open) {
-  // What is added up on another stream is for that one to add to.
+  // A sum on another stream is for that stream to add to.
   if (GradMode::is_enabled() || stream_of(to).id() != current_stream_id(*to.like_.device))
     return {};
   if (to.is_leaf() && targets_.empty()) return static_cast<Leaf&>(to).open_sum(open);
@@ -369,7 +369,7 @@ Stream GraphRun::stream_of(Node& node) {
   return *first;
 }
 
-void GraphRun::note_stream(const Stream& used, const Stream& callers) {
+void GraphRun::add_used_stream(const Stream& used, const Stream& callers) {
   if (used.id() == callers.id()) return;
   const auto is_it = [&](const Stream& stream) { return stream.id() == used.id(); };
   if (std::none_of(used_streams_.begin(), used_streams_.end(), is_it)) {

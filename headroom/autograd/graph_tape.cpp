@@ -11,7 +11,7 @@
 #include "headroom/autograd/internal/view_history.h"
 #include "headroom/base/error.h"
 
-// What tensor/tape.cpp looks for.
+// tensor/tape.cpp looks for this.
 extern "C" headroom::tensor::Tape* headroom_autograd_tape() noexcept;
 extern "C" headroom::tensor::Tape* headroom_autograd_tape() noexcept {
   // Never destroyed: tensors may be used until the very end of the process.
@@ -86,7 +86,7 @@ void record_write_to_view(Record&& record, std::vector<Saved> saved, Impl& view)
       .name = record.name,
       .inputs = std::move(inputs),
       .saved = std::move(saved),
-      .backward = backward_of_part(std::move(record.backward), Layout::of(base), Layout::of(view)),
+      .backward = backward_of_part(std::move(record.backward), layout_of(base), layout_of(view)),
       .like = {.shape = base.shape, .dtype = base.dtype, .device = &base.storage->device()}}));
   view.is_untracked = false;
   refresh_view(view);
@@ -98,7 +98,7 @@ void record_output(Record&& record, std::vector<Saved> saved, Impl& output) {
                                                     .inputs = nodes_of(record),
                                                     .saved = std::move(saved),
                                                     .backward = std::move(record.backward),
-                                                    .like = TensorSpec::of(*record.output)}));
+                                                    .like = spec_of(*record.output)}));
   if (output.base) state->base_state = output.base->grad_state;
   output.grad_state = std::move(state);
 }

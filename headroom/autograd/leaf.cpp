@@ -57,7 +57,7 @@ void add_to(Tensor& sum, Tensor gradient) {
 }
 
 Leaf::Leaf(const Tensor& tensor, const std::shared_ptr<GradSlot>& slot)
-    : Node("leaf", TensorSpec::of(tensor), tensor.storage().annotation()),
+    : Node("leaf", spec_of(tensor), tensor.storage().annotation()),
       tensor_(tensor.shared()),
       slot_(slot) {}
 

@@ -94,7 +94,7 @@ void Node::check() const {
 }
 
 void Node::free_saved() noexcept {
-  // What saves nothing can run again, as in PyTorch.
+  // A node that saves nothing can run again, as in PyTorch.
   if (saved_.empty()) return;
   saved_.clear();
   backward_ = nullptr;

@@ -20,21 +20,21 @@ namespace internal {
 class GraphRun;
 class RunArgs;
 
-// What a gradient must look like: the op's output.
+// The shape, type and device that a gradient must have: those of the op's output.
 struct TensorSpec {
   Shape shape{};
   DType dtype = DType::kF32;
   device::Device* device = nullptr;
-
-  [[nodiscard]] static TensorSpec of(const Tensor& tensor) {
-    return {.shape = tensor.shape(), .dtype = tensor.dtype(), .device = &tensor.device()};
-  }
 };
+
+[[nodiscard]] inline TensorSpec spec_of(const Tensor& tensor) {
+  return {.shape = tensor.shape(), .dtype = tensor.dtype(), .device = &tensor.device()};
+}
 }  // namespace internal
 
 class Node : public std::enable_shared_from_this<Node> {
  public:
-  // What it is made of. `inputs` has a null where no gradient is wanted.
+  // The parts of a node. `inputs` has a null where no gradient is wanted.
   struct Parts {
     const char* name = "";
     std::vector<NodePtr> inputs{};

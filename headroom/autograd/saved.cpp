@@ -61,7 +61,7 @@ Tensor Saved::unpacked(const char* op) const {
     return tensor_;
   }
   const GradModeScope no_grad(false);
-  // What comes back is what was saved, not a gradient.
+  // The result is the tensor that was saved, not a gradient.
   const memory::CategoryScope own_category(memory::Category::kUnknown);
   Tensor out = hooks_->unpack(packed_);
   if (!out.defined() || out.shape() != shape_ || out.dtype() != dtype_) {

@@ -53,7 +53,7 @@ Tensor sum_expanded(const Tensor& grad, Layout& part) {
   return out;
 }
 
-// What the write's own backward sees: the part's gradient for the whole's.
+// The arguments of the write's own backward: the part's gradient for the whole's.
 class PartArgs final : public tensor::BackwardArgs {
  public:
   PartArgs(tensor::BackwardArgs& whole, Tensor grad) : whole_(whole), grad_(std::move(grad)) {}
@@ -100,8 +100,8 @@ void refresh_view(tensor::Impl& impl) {
   if (own != nullptr ? own->base_state == current : !current) return;
   const State* const base = state_of(*impl.base);
   if (base == nullptr || !base->requires_grad()) return;
-  const Layout whole = Layout::of(*impl.base);
-  const Layout part = Layout::of(impl);
+  const Layout whole = layout_of(*impl.base);
+  const Layout part = layout_of(impl);
   std::shared_ptr<State> state = make_state(std::make_shared<Node>(Node::Parts{
       .name = "view",
       .inputs = {base->node},

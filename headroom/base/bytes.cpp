@@ -109,6 +109,24 @@ Result<std::uint64_t, std::string> parse_bytes(std::string_view text) {
   return base + extra;
 }
 
+std::optional<ByteUnit> leading_byte_unit(std::string_view text) noexcept {
+  constexpr std::array<ByteUnit, 11> kNames{{{"bytes", 1},
+                                             {"KiB", 0x1p10},
+                                             {"MiB", 0x1p20},
+                                             {"GiB", 0x1p30},
+                                             {"TiB", 0x1p40},
+                                             {"kB", 0x1p10},
+                                             {"KB", 0x1p10},
+                                             {"MB", 0x1p20},
+                                             {"GB", 0x1p30},
+                                             {"TB", 0x1p40},
+                                             {"B", 1}}};
+  for (const ByteUnit& unit : kNames) {
+    if (text.starts_with(unit.name)) return unit;
+  }
+  return std::nullopt;
+}
+
 std::string format_bytes(std::uint64_t size_bytes) {
   constexpr std::array<const char*, 7> kNames{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (size_bytes < 1024) return std::to_string(size_bytes) + "B";

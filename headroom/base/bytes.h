@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,15 @@ constexpr std::uint64_t operator""_TiB(unsigned long long n) { return n << 40U; 
 // Prints with at most two decimals, in the largest unit that keeps the number at or above one:
 // 512 -> `512B`, 1536 -> `1.5KiB`, 150109880320 -> `139.8GiB`. parse_bytes reads it back.
 [[nodiscard]] std::string format_bytes(std::uint64_t size_bytes);
+
+// A unit as other programs write it in their messages, where MB means what MiB does.
+struct ByteUnit {
+  std::string_view name{};
+  double bytes = 1;
+};
+
+// The unit that the text begins with: `bytes`, `B`, `KiB` to `TiB`, `KB` or `kB` to `TB`.
+[[nodiscard]] std::optional<ByteUnit> leading_byte_unit(std::string_view text) noexcept;
 
 // Prints with digit groups, where every byte matters: 20971520 -> `20,971,520`.
 [[nodiscard]] std::string format_count(std::uint64_t count);

@@ -11,7 +11,8 @@
 
 namespace headroom {
 
-// What a fork takes and lets go of. Without destruction: a process may fork while it ends.
+// The locks that a fork takes and lets go of. Without destruction: a process may fork while it
+// ends.
 struct Forking {
   static constexpr std::size_t kMostHandlers = 16;
 

@@ -32,7 +32,7 @@ inline constinit std::atomic<std::uint64_t> forks_so_far{0};
   return internal::forks_so_far.load(std::memory_order_relaxed);
 }
 
-// What else a fork does from now on; each may be null. `before` runs when the fork has every
+// Further work of a fork from now on; each may be null. `before` runs when the fork has every
 // ForkSafeMutex, and may take one lock more, of those who take no other while they hold it. The
 // other two run before these are let go of; `in_child` on the child's only thread.
 struct ForkHandlers {

@@ -1,4 +1,4 @@
-// What is wrong with a file, and where.
+// FormatError: a fault in a file, and where it is.
 #pragma once
 
 #include <cstdint>

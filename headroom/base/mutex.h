@@ -1,9 +1,9 @@
-// Mutex: for sections of some ten nanoseconds that many threads enter again and again. What is
-// dear there is not the section but who comes next: putting a thread to sleep and waking it takes a
-// hundred times as long, and a lock that many look at travels from cache to cache. So one thread
-// looks on while another holds the lock, the rest sleep, and nobody is woken while somebody looks
-// on: however many threads there are, two take turns. (Malthusian locks, Dice, EuroSys 2017.) Every
-// so often a sleeper is woken all the same, and nobody sleeps for ever.
+// Mutex: a lock for critical sections of about ten nanoseconds that many threads enter often.
+// The handover is the expensive part: putting a thread to sleep and waking it takes a hundred times
+// as long as the section, and a lock that many threads poll moves from cache to cache. So one
+// thread holds the lock, one other thread polls it, and the rest sleep. A sleeper is woken only
+// when no thread polls, so two threads take turns, however many there are. (Malthusian locks, Dice,
+// EuroSys 2017.) Now and then a sleeper is woken all the same, so that no thread sleeps for ever.
 //
 // With std::lock_guard and std::unique_lock. Not recursive. Unlike a std::mutex it must outlive
 // every unlock(), not only every lock().

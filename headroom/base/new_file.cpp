@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kReadableByUmask = 0666;
 
-// What is under the name, a link followed; nothing where there is nothing.
+// The file under the name, a link followed; nothing where there is none.
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) == 0) return found;
@@ -71,7 +71,7 @@ NewFile::NewFile(const std::string& path, bool overwrite) : overwrite_(overwrite
   check_new_file(path, overwrite);
   path_ = followed(path);
   open_beside();
-  // What was private stays private.
+  // A private file stays private.
   if (const auto before = status_of(path_)) {
     (void)::fchmod(::fileno(file_), before->st_mode & 0777U);
   }
@@ -122,7 +122,7 @@ void NewFile::write(std::span<const std::byte> bytes) {
 }
 
 void NewFile::commit() {
-  // What the disk has no room for may be known only here. close() has nothing left to say.
+  // A full disk may be known only here. close() has nothing left to say.
   if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) {
     fail_with_reason("it cannot be written", errno);
   }

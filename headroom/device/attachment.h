@@ -1,4 +1,4 @@
-// What a layer above keeps with a device: the handles of a backend's libraries, for example.
+// State that a layer above keeps with a device: the handles of a backend's libraries, for example.
 #pragma once
 
 namespace headroom::device {

@@ -1,4 +1,4 @@
-// What a driver's calls cost, as a model: the cpu device can wait that long, replay prices with it.
+// A model of the costs of a driver's calls: the cpu device can wait that long, replay adds them up.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 #include "headroom/device/device.h"
 
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
+#include "headroom/device/internal/guarded.h"
 #include "headroom/device/internal/status.h"
 
 namespace headroom::device {
@@ -88,28 +88,10 @@ std::uint64_t Device::calls(Call call) const noexcept {
   return calls_[static_cast<std::size_t>(call)].load(std::memory_order_relaxed);
 }
 
-// Counts the call, refuses in a forked child, names the call in whatever goes wrong, and turns a
-// failure of our own bookkeeping into a status, so that backends may use containers freely.
 template <class T, class Body>
 DeviceResult<T> Device::perform(Call call, std::uint64_t weight, Body&& body) noexcept {
   calls_[static_cast<std::size_t>(call)].fetch_add(weight, std::memory_order_relaxed);
-  DeviceStatus status{};
-  try {
-    if (is_forked()) {
-      status.code = StatusCode::kForked;
-      status.detail = "devices do not survive a fork; make new ones in the child";
-    } else {
-      DeviceResult<T> result = body();
-      if (result) return result;
-      status = result.error();
-    }
-  } catch (const std::bad_alloc&) {
-    status.code = StatusCode::kOutOfHostMemory;
-  } catch (...) {
-    status.detail = "an exception inside the backend";
-  }
-  status.call = to_string(call);
-  return Unexpected(status);
+  return internal::guarded<T>(to_string(call), is_forked(), std::forward<Body>(body));
 }
 
 DeviceResult<void> Device::check_ranges(std::initializer_list<DeviceAddress> starts,

@@ -87,7 +87,7 @@ class Device {
   // Takes a stream made by somebody else; the same native stream gives the same id.
   DeviceResult<StreamId> adopt_stream(NativeStream native,
                                       StreamLife life = StreamLife::kUntilReleased) noexcept;
-  // What the backend itself calls the stream, for libraries that take one; adopting it gives the
+  // The backend's own name of the stream, for libraries that take one; adopting it gives the
   // same id. Good until the stream is released.
   DeviceResult<NativeStream> native_stream(StreamId stream) noexcept;
   // Returns at once; what is queued still runs. Blocks may go on naming the stream, and an event
@@ -102,7 +102,7 @@ class Device {
   // needs a stream that was not released.
   DeviceResult<EventId> record_event(StreamId stream, EventOptions options = {}) noexcept;
   DeviceResult<bool> query_event(EventId event) noexcept;
-  // What is queued on `stream` from now on waits for the event. The host waits only on the cpu
+  // Work queued on `stream` from now on waits for the event. The host waits only on the cpu
   // device's default stream, which runs inline.
   DeviceResult<void> wait_event(StreamId stream, EventId event) noexcept;
   DeviceResult<void> synchronize_event(EventId event) noexcept;
@@ -152,8 +152,8 @@ class Device {
   // The hierarchy with each level's measured speed; takes about a second.
   DeviceResult<std::vector<MemoryLevel>> measure() noexcept;
 
-  // A clock that does not go back, for what takes how long. It stands still where nothing takes
-  // time, on a meta device.
+  // A clock for durations, which never goes back. It stands still on a meta device, where nothing
+  // takes time.
   [[nodiscard]] virtual std::chrono::nanoseconds now() const noexcept;
 
   // True when [address, address + size) is live memory of this device; never in a forked child.

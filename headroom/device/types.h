@@ -27,7 +27,7 @@ enum class EventId : std::uint64_t { kNone = 0 };
 // whole or not at all. Unique in the process.
 enum class PageHandle : std::uint64_t { kNone = 0 };
 
-// What the backend itself calls a stream: a cudaStream_t as an integer.
+// The backend's own name of a stream: a cudaStream_t as an integer.
 using NativeStream = std::uint64_t;
 
 [[nodiscard]] constexpr std::uint64_t to_integer(StreamId id) noexcept {
@@ -113,7 +113,7 @@ struct ProcessMemory {
   bool is_self = false;
 };
 
-// What a measurement found: streaming reads and one dependent load after another.
+// The result of a measurement: streaming reads and one dependent load after another.
 struct LevelSpeed {
   double read_bytes_per_second = 0;  // all instances together
   double latency_ns = 0;

@@ -223,7 +223,7 @@ class Doctor {
 
   // --- What to do ---
 
-  // What a remedy must hold under: what was asked about, else the least that the limit can have
+  // The bounds that a remedy must keep: those asked about, else the least that the limit can have
   // been.
   [[nodiscard]] Bounds proof_bounds() const {
     if (out_.moment != Moment::kFailure && !options_.bounds.is_empty()) return options_.bounds;
@@ -271,7 +271,7 @@ class Doctor {
     }
     if (!failed()) return advise_at_peak();
     for (const memory::Remedy& remedy : out_.explanation.remedies) {
-      // What was tried out is not also guessed.
+      // A remedy that was tried out is not also guessed.
       if (out_.proof && remedy.kind == memory::RemedyKind::kExpandableSegments) continue;
       add({.kind = kind_of(out_.health),
            .advice = Advice::kFromAccount,

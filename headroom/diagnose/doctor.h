@@ -1,4 +1,4 @@
-// What is wrong with a recorded program's memory, and what to do: the rules behind
+// The faults in a recorded program's memory, and the advice: the rules behind
 // `headroom doctor`.
 //
 //   const analysis::TraceIndex index(trace, trace.devices[0]);
@@ -98,7 +98,7 @@ struct Failures {
   bool went_on = false;      // the program allocated on after the last one
 };
 
-// What the bounds that the user asked about would have meant.
+// The effect of the bounds that the user asked about.
 struct WhatIf {
   Bounds bounds{};
   bool fits = true;
@@ -136,7 +136,7 @@ struct Diagnosis {
 
 [[nodiscard]] Diagnosis examine(const analysis::TraceIndex& index, const DoctorOptions& options);
 
-// What a pasted message says, by the same rules: explain()'s verdict as health.
+// The health of a pasted message, by the same rules: explain()'s verdict.
 [[nodiscard]] Health health_of(memory::Verdict verdict) noexcept;
 
 }  // namespace headroom::diagnose

@@ -1,4 +1,4 @@
-// What the allocator could reserve when a program was recorded.
+// The limit of an allocator when a program was recorded.
 //
 // PyTorch writes down neither the card nor the limit, unless the limit is a fraction in its
 // settings. But a failure tells: the limit was at least the most that was ever reserved, and less

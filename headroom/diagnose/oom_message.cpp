@@ -325,7 +325,7 @@ memory::Account account_of(const OomMessage& message) {
   }
   memory::Account account = memory::account_of(numbers);
   if (message.writer == Writer::kPyTorchMps && numbers.limit_bytes) {
-    // What may be allocated is all there is.
+    // The limit is the whole device here.
     account.limit_bytes.reset();
     account.total_bytes = *numbers.limit_bytes;
     account.outside_bytes =

@@ -116,7 +116,7 @@ struct MessageRemedy {
 struct OomMessage {
   Writer writer = Writer::kPyTorchCuda;
   std::optional<VersionRange> versions{};  // of PyTorch, where its format tells
-  // What a program of that writer reads its allocator's settings from; empty where none exists.
+  // The variable that such a program reads its settings from; empty where none exists.
   std::string_view settings_variable{};
   // The numbers; 0 or unset where the text has none. For MPS the limit is "max allowed", for the
   // kernel `this_process_bytes` is what the process had in memory, for vLLM the limit is its share.

@@ -1,4 +1,4 @@
-// What a recorded program's traffic does under other settings, on other cards and under other
+// A recorded program's traffic under other settings, on other cards and under other
 // limits, by replaying it: doctor's proofs.
 //
 // "Proved" means replayed from the first request to the last without a failure, under the limit
@@ -46,7 +46,7 @@ struct Proof {
   std::optional<ProvedSetting> paged{};       // our own allocator
 };
 
-// What happens on a card or under a limit, with the settings of the recording.
+// The outcome on a card or under a limit, with the settings of the recording.
 struct Foreseen {
   bool fits = true;
   std::uint64_t peak_reserved = 0;

@@ -43,7 +43,8 @@ struct Account {
   std::uint64_t free_bytes = 0;
 
   std::optional<std::uint64_t> limit_bytes{};  // what the allocator may reserve
-  // Where nobody said it, and only failures tell: it was at least limit_bytes, and less than this.
+  // Set if the limit was not recorded but follows from failures: it was at least limit_bytes, and
+  // less than this.
   std::optional<std::uint64_t> limit_below_bytes{};
   std::uint64_t largest_cached_bytes = 0;  // the largest free block on the request's stream
   bool is_expandable = false;              // segments grow, so cached pages need not be whole
@@ -60,9 +61,9 @@ struct Account {
 
   [[nodiscard]] std::uint64_t live() const noexcept;
   [[nodiscard]] std::uint64_t cached() const noexcept;
-  // What the allocator has taken from the device.
+  // The bytes that the allocator has taken from the device.
   [[nodiscard]] std::uint64_t reserved() const noexcept;
-  // What a monitor of the device shows as used: all but what is free, whoever holds it.
+  // The bytes that a monitor of the device shows as used: all but the free ones.
   [[nodiscard]] std::uint64_t used() const noexcept;
   // The sum of all lines; equals total_bytes.
   [[nodiscard]] std::uint64_t sum() const noexcept;

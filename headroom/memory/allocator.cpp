@@ -149,7 +149,7 @@ std::optional<BlockInfo> Allocator::find_block(DeviceAddress address) const {
 std::optional<BlockPlace> Allocator::locate(DeviceAddress address) const {
   if (is_forked()) return std::nullopt;
   const std::lock_guard lock(core_.mutex_);
-  const AllocatorCore::ThreadsHeld held(core_);
+  const AllocatorCore::ThreadsPaused paused(core_);
   std::optional<BlockPlace> place = core_.locate_locked(address);
   if (place) place->block.tag = core_.tag_of(place->block.address);
   return place;
@@ -157,7 +157,7 @@ std::optional<BlockPlace> Allocator::locate(DeviceAddress address) const {
 
 std::vector<PageAt> Allocator::pages_of(DeviceAddress address) const {
   const std::lock_guard lock(core_.mutex_);
-  const AllocatorCore::ThreadsHeld held(core_);
+  const AllocatorCore::ThreadsPaused paused(core_);
   return core_.pages_of_locked(address);
 }
 
@@ -239,7 +239,7 @@ std::uint64_t Allocator::empty_cache(PoolId pool) noexcept {
 
 std::uint64_t Allocator::largest_cached_bytes(StreamId stream) const {
   const std::lock_guard lock(core_.mutex_);
-  const AllocatorCore::ThreadsHeld held(core_);
+  const AllocatorCore::ThreadsPaused paused(core_);
   return core_.core_account(stream).largest_cached_bytes;
 }
 
@@ -405,7 +405,7 @@ Account Allocator::account() const {
 
 std::vector<SegmentInfo> Allocator::segments(std::uint64_t* sequence) const {
   const std::lock_guard lock(core_.mutex_);
-  const AllocatorCore::ThreadsHeld held(core_);
+  const AllocatorCore::ThreadsPaused paused(core_);
   if (sequence != nullptr) *sequence = core_.sequence_;
   std::vector<SegmentInfo> segments = core_.segments_locked();
   core_.add_tags(segments);
@@ -420,13 +420,13 @@ std::vector<SegmentInfo> Allocator::segments(PoolId pool) const {
 
 std::uint64_t Allocator::fingerprint() const {
   const std::lock_guard lock(core_.mutex_);
-  const AllocatorCore::ThreadsHeld held(core_);
+  const AllocatorCore::ThreadsPaused paused(core_);
   return core_.core_fingerprint();
 }
 
 std::optional<std::string> Allocator::check_invariants() const {
   const std::lock_guard lock(core_.mutex_);
-  const AllocatorCore::ThreadsHeld held(core_);
+  const AllocatorCore::ThreadsPaused paused(core_);
   const Statistics& s = core_.stats_;
   const std::int64_t allocated = s.allocated_bytes.all.current;
   if (!(0 <= allocated && allocated <= s.active_bytes.all.current &&

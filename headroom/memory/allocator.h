@@ -217,7 +217,7 @@ class Allocator {
   void add_sink(EventSink& sink, Actions wanted = kAllActions);
   void remove_sink(EventSink& sink) noexcept;
   // From now on every allocation has a tag, which its events, its block and the segment that was
-  // taken for it carry. None: no more, and those that there are go.
+  // taken for it carry. An empty maker ends that and drops all tags.
   void set_tag_maker(TagMaker maker);
   using CallbackId = std::uint64_t;
   // Asked to free something when the cache cannot serve; answers whether it did. Called without

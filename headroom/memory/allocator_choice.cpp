@@ -150,7 +150,7 @@ bool is_unknown_backend(const SettingText& setting) {
          setting.value != kDriverBackend;
 }
 
-// What the shell or the pinned memory takes, whichever the core.
+// A setting of the shell or of pinned memory, whichever the core.
 bool is_common(const SettingText& setting) {
   return setting.key == "per_process_memory_fraction" || setting.key.starts_with("pinned_");
 }
@@ -240,7 +240,7 @@ std::string paged_text(const PagedOptions& options) {
   return out;
 }
 
-// What concerns a PagedAllocator too.
+// The settings that concern a PagedAllocator too.
 std::string common_text(const AllocatorConfig& config) {
   AllocatorConfig common;
   common.memory_fraction = config.memory_fraction;

@@ -60,7 +60,7 @@ struct AllocatorChoice {
 
 // Strictly. The error says what is wrong, and what there is.
 [[nodiscard]] Result<AllocatorChoice, std::string> parse_choice(std::string_view text);
-// What the text changes of `base`. It keeps the backend of a base that was not the default.
+// `base` with the changes of the text. The backend of a base that was not the default stays.
 [[nodiscard]] Result<AllocatorChoice, std::string> parse_choice(std::string_view text,
                                                                 const AllocatorChoice& base);
 

@@ -120,16 +120,6 @@ void announce_iteration(std::uint64_t number, bool is_start) noexcept {
   announce_scope({name.data(), static_cast<std::size_t>(size)}, is_start);
 }
 
-// Calls function(name) for each name of `a/b`.
-template <class Function>
-void for_each_name(std::string_view names, Function&& function) {
-  while (!names.empty()) {
-    const std::size_t end = std::min(names.find('/'), names.size());
-    if (end > 0) function(names.substr(0, end));
-    names.remove_prefix(std::min(end + 1, names.size()));
-  }
-}
-
 bool is_phase_name(std::string_view name) noexcept {
   for (const Phase phase : {Phase::kForward,
                             Phase::kBackward,
@@ -143,8 +133,23 @@ bool is_phase_name(std::string_view name) noexcept {
 
 }  // namespace
 
+std::vector<std::string_view> split_annotation(std::string_view path) {
+  std::vector<std::string_view> names;
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('/'), path.size());
+    if (end > 0) names.push_back(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return names;
+}
+
 AnnotationId intern_annotation(AnnotationId parent, std::string_view name) {
-  for_each_name(name, [&](std::string_view one) { parent = interner().intern(parent, one); });
+  if (!name.empty() && name.find('/') == std::string_view::npos) {
+    return interner().intern(parent, name);
+  }
+  for (const std::string_view part : split_annotation(name)) {
+    parent = interner().intern(parent, part);
+  }
   return parent;
 }
 
@@ -162,8 +167,7 @@ bool AnnotationPath::ends_with(Phase phase) const noexcept {
 }
 
 bool AnnotationPath::is_inside(std::string_view scope) const {
-  std::vector<std::string_view> wanted;
-  for_each_name(scope, [&](std::string_view name) { wanted.push_back(name); });
+  const std::vector<std::string_view> wanted = split_annotation(scope);
   return !std::ranges::search(names_, wanted).empty() || wanted.empty();
 }
 

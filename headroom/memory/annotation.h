@@ -1,4 +1,4 @@
-// What the allocations of a thread are for: a category and a path of names, set by scopes.
+// The purpose of a thread's allocations: a category and a path of names, set by scopes.
 //
 //   AnnotationScope layer("layer3");                 // nested scopes make a path: step/layer3
 //   CategoryScope category(Category::kActivation);
@@ -24,6 +24,8 @@ namespace headroom::memory {
 // A path of names, interned for the life of the process; 0 is the empty path.
 using AnnotationId = std::uint32_t;
 
+// The names of a path, outermost first: `a//b` has two. They lie in `path`.
+[[nodiscard]] std::vector<std::string_view> split_annotation(std::string_view path);
 // The path `parent` extended by `name`; `a/b` is two names.
 [[nodiscard]] AnnotationId intern_annotation(AnnotationId parent, std::string_view name);
 // The same for several names, outermost first.

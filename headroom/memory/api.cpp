@@ -25,7 +25,7 @@ using memory::PyTorchVariables;
 // The allocators of this process, one per device that was asked for.
 class Allocators {
  public:
-  Allocator& of(Device& device) {
+  Allocator& allocator_of(Device& device) {
     const std::lock_guard lock(mutex_);
     if (Allocator* known = find(device)) return *known;
     if (!choice_) choice_ = read_environment();
@@ -69,7 +69,7 @@ class Allocators {
   void configure(std::string_view settings) {
     const std::lock_guard lock(mutex_);
     if (!choice_) choice_ = read_environment();
-    // What the text does not name else keeps its value, and so does a backend that was chosen.
+    // A setting that the text does not name keeps its value, and so does a backend that was chosen.
     auto parsed = memory::parse_choice(settings, *choice_);
     if (!parsed) throw InvalidArgument("set_allocator_settings: " + parsed.error());
     if (!allocators_.empty()) check_change(*choice_, *parsed);
@@ -180,7 +180,9 @@ DeviceId current_device() {
   return *current;
 }
 
-memory::Allocator& allocator(WhichDevice which) { return allocators().of(which.resolve()); }
+memory::Allocator& allocator(WhichDevice which) {
+  return allocators().allocator_of(which.resolve());
+}
 
 memory::Allocator* find_allocator(memory::DeviceAddress address) {
   return allocators().having(address);

@@ -402,7 +402,7 @@ class Interpreter {
     warn(std::string(entry.info->name) + ": PyTorch reads " + in_quotes(text) + " as " + value);
   }
 
-  // What is well formed, yet does nothing.
+  // Settings that are well formed, yet do nothing.
   void warn_of_idle_settings(const std::vector<ConfigEntry>& entries) {
     const auto names = [&](ConfigKey key) {
       return std::ranges::any_of(entries,

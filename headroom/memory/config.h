@@ -38,7 +38,8 @@ inline constexpr PyTorchVersion kPyTorch215{2, 15};
 // Reads `2.11`, `2.11.0`, `2.11.0+cu130`.
 [[nodiscard]] Result<PyTorchVersion, std::string> parse_pytorch_version(std::string_view text);
 
-// Keys of the pinned-memory allocator: read and kept, for whoever allocates pinned memory.
+// Keys of PyTorch's allocator of pinned memory. Headroom has no such allocator and keeps them to
+// write settings again as they were read: as text (config_text.cpp), and into recordings.
 struct PinnedConfig {
   bool use_host_register = false;
   std::uint64_t register_threads = 1;
@@ -99,24 +100,24 @@ struct ParsedConfig {
 struct ParseOptions {
   ConfigDialect dialect = ConfigDialect::kStrict;
   PyTorchVersion version{};
-  // What the text changes. As in PyTorch, every reading first resets max_split_size,
+  // The config that the text changes. As in PyTorch, every reading first resets max_split_size,
   // max_non_split_rounding (from 2.11 on), roundup_power2_divisions and
-  // garbage_collection_threshold; what the text does not name else keeps its value.
+  // garbage_collection_threshold; settings that it does not name keep their values.
   AllocatorConfig base{};
 };
 
 [[nodiscard]] Result<ParsedConfig, std::string> parse_config(std::string_view text,
                                                              const ParseOptions& options = {});
 
-// What differs from the defaults, as text that parse_config reads back (strictly, and by a version
-// that has the keys). Sizes are whole MiB there, as the grammar has no other; `text` is not looked
-// at.
+// The settings that differ from the defaults, as text that parse_config reads back (strictly, and
+// by a version that has the keys). Sizes are whole MiB there, as the grammar has no other; `text`
+// is not looked at.
 [[nodiscard]] std::string to_string(const AllocatorConfig& config);
 
-// What PyTorch makes of a request before it looks for a block.
+// The size that PyTorch rounds a request to before it looks for a block.
 [[nodiscard]] std::uint64_t rounded_size(std::uint64_t requested_bytes,
                                          const AllocatorConfig& config) noexcept;
-// What it would take from the device for a request of that rounded size; what a limit is asked for.
+// The segment it would take from the device for a request of that rounded size.
 [[nodiscard]] std::uint64_t new_segment_size(std::uint64_t rounded_bytes,
                                              const AllocatorConfig& config) noexcept;
 

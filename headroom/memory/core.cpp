@@ -11,8 +11,8 @@
 #include "headroom/base/error.h"
 #include "headroom/base/fork.h"
 #include "headroom/memory/internal/callbacks.h"
-#include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/records.h"
 #include "headroom/memory/internal/tags.h"
 #include "headroom/memory/peak_scope.h"
 
@@ -100,7 +100,7 @@ bool AllocatorCore::limit_allows(std::uint64_t size_bytes) const noexcept {
 // --- What happened -------------------------------------------------------------------------------
 
 void AllocatorCore::send_to_sinks(Action action,
-                                  const BlockNote& block,
+                                  const BlockRecord& block,
                                   std::uint64_t size_bytes) noexcept {
   const Tag* tag = nullptr;
   if (tags_ != nullptr) tag = tags_->begin(action, block.address, current_tag());
@@ -121,7 +121,7 @@ void AllocatorCore::send_to_sinks(Action action,
   if (tags_ != nullptr) tags_->told(action, block.address, size_bytes);
 }
 
-void AllocatorCore::record_segment(Action action, const SegmentNote& segment) noexcept {
+void AllocatorCore::record_segment(Action action, const SegmentRecord& segment) noexcept {
   const bool small = segment.is_small;
   switch (action) {
     case Action::kSegmentAlloc:
@@ -142,9 +142,9 @@ void AllocatorCore::record_segment(Action action, const SegmentNote& segment) no
   emit_segment(action, segment);
 }
 
-void AllocatorCore::count_segment(bool is_growth,
-                                  bool is_small,
-                                  std::uint64_t size_bytes) noexcept {
+void AllocatorCore::add_to_statistics_segment(bool is_growth,
+                                              bool is_small,
+                                              std::uint64_t size_bytes) noexcept {
   if (is_growth) {
     stats_.segment.increase(is_small, 1);
     stats_.reserved_bytes.increase(is_small, size_bytes);
@@ -157,7 +157,7 @@ void AllocatorCore::count_segment(bool is_growth,
   running_.reserved = std::max(running_.reserved, stats_.reserved_bytes.all.current);
 }
 
-void AllocatorCore::emit_segment(Action action, const SegmentNote& segment) noexcept {
+void AllocatorCore::emit_segment(Action action, const SegmentRecord& segment) noexcept {
   emit(action,
        {.address = segment.address,
         .stream = segment.stream,
@@ -298,7 +298,7 @@ Account AllocatorCore::account_for(const FailedRequest& request,
                   .asked_bytes = request.asked_bytes,
                   .segment_asked_bytes = request.segment_bytes,
                   .asked_stream = request.stream};
-  ThreadsHeld held(*this);
+  ThreadsPaused paused(*this);
   const CoreAccount cached = core_account(request.stream);
   if (core != nullptr) *core = cached;
   account.cached_stream_bytes = cached.cached_stream_bytes;
@@ -325,7 +325,7 @@ Account AllocatorCore::account_for(const FailedRequest& request,
   // Read while nobody can allocate, so that the lines belong to one moment.
   const auto info = device_.memory_info();
   const auto processes = device_.processes();
-  held.let_go();
+  paused.resume();
   lock.unlock();
 
   account.sites = sum_by_site(sites);

@@ -6,7 +6,7 @@
 //
 //   a user calls        Allocator::allocate             allocator.cpp
 //   the core places     CachingAllocator::do_allocate   caching/allocate.cpp
-//   and says so         AllocatorCore::record_alloc       internal/notes.h
+//   and says so         AllocatorCore::record_alloc       internal/records.h
 //
 // `mutex_` guards everything here and in a core. Nothing here allocates from the device.
 #pragma once
@@ -46,8 +46,8 @@ class AllocatorCore : public Allocator {
 
   // --- What a core says -----------------------------------------------------------------------
 
-  // What the note_ functions need to know of a block.
-  struct BlockNote {
+  // A block, as the record_ functions take it.
+  struct BlockRecord {
     DeviceAddress address = 0;
     std::uint64_t size_bytes = 0;
     std::uint64_t requested_bytes = 0;
@@ -56,7 +56,7 @@ class AllocatorCore : public Allocator {
     bool is_small = false;
     AllocationContext context{};
   };
-  struct SegmentNote {
+  struct SegmentRecord {
     DeviceAddress address = 0;
     std::uint64_t size_bytes = 0;
     StreamId stream = StreamId::kDefault;
@@ -72,7 +72,7 @@ class AllocatorCore : public Allocator {
     std::uint64_t segment_bytes = 0;
     StreamId stream = StreamId::kDefault;
   };
-  // What the core adds to an account, besides the statistics.
+  // The core's part of an account, besides the statistics.
   struct CoreAccount {
     std::uint64_t cached_stream_bytes = 0;
     std::uint64_t cached_hard_bytes = 0;
@@ -92,16 +92,16 @@ class AllocatorCore : public Allocator {
 
   // --- What a core may call -------------------------------------------------------------------
 
-  // All require mutex_. Inline, in internal/notes.h, which a core includes.
-  void record_alloc(const BlockNote& block) noexcept;
-  void record_free_requested(const BlockNote& block) noexcept;
-  void record_free_completed(const BlockNote& block) noexcept;
-  void record_segment(Action action, const SegmentNote& segment) noexcept;
+  // All require mutex_. Inline, in internal/records.h, which a core includes.
+  void record_alloc(const BlockRecord& block) noexcept;
+  void record_free_requested(const BlockRecord& block) noexcept;
+  void record_free_completed(const BlockRecord& block) noexcept;
+  void record_segment(Action action, const SegmentRecord& segment) noexcept;
   // The two halves of it, for a core whose physical memory moves between addresses: memory that
   // came or went, and where it is seen.
-  void count_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
-  void emit_segment(Action action, const SegmentNote& segment) noexcept;
-  // What one thread did without the lock, all of it in the small pool.
+  void add_to_statistics_segment(bool is_growth, bool is_small, std::uint64_t size_bytes) noexcept;
+  void emit_segment(Action action, const SegmentRecord& segment) noexcept;
+  // Adds the work of one thread without the lock, all of it in the small pool.
   void record_threads(const internal::ThreadTally& tally) const noexcept;
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {
     return static_cast<std::uint64_t>(stats_.reserved_bytes.all.current);
@@ -166,12 +166,14 @@ class AllocatorCore : public Allocator {
   [[nodiscard]] virtual std::vector<SegmentInfo> segments_locked() const = 0;
   [[nodiscard]] virtual std::uint64_t core_fingerprint() const = 0;
   [[nodiscard]] virtual std::optional<std::string> check_core_invariants() const = 0;
-  // For a core whose threads allocate without the lock. What they counted by themselves goes into
-  // stats_ (record_threads); they are kept from working so, while something is looked at; events
-  // have one order, so while blocks are told of, everything takes the lock.
+  // For a core whose threads allocate without the lock. fold_threads() adds the counts of each
+  // thread to stats_, by record_threads().
   virtual void fold_threads() const noexcept {}
-  virtual void hold_threads() const noexcept {}  // folds too
-  virtual void release_threads() const noexcept {}
+  // Between these two calls every thread has to take the lock, so that the state can be read.
+  virtual void pause_threads() const noexcept {}  // folds too
+  virtual void resume_threads() const noexcept {}
+  // A sink came or went. While a sink wants block events, every thread takes the lock: events have
+  // one order.
   virtual void sinks_changed() noexcept {}
 
   device::Device& device_;
@@ -183,16 +185,18 @@ class AllocatorCore : public Allocator {
  private:
   friend class Allocator;
   friend class PeakScope;
-  // Keeps threads from working without the lock, which is held, for the time of a scope.
-  class ThreadsHeld {
+  // While one lives, every thread has to take the lock. Made with the lock held.
+  class ThreadsPaused {
    public:
-    explicit ThreadsHeld(const AllocatorCore& core) noexcept : core_(&core) { core.hold_threads(); }
-    ~ThreadsHeld() { let_go(); }
-    ThreadsHeld(const ThreadsHeld&) = delete;
-    ThreadsHeld& operator=(const ThreadsHeld&) = delete;
+    explicit ThreadsPaused(const AllocatorCore& core) noexcept : core_(&core) {
+      core.pause_threads();
+    }
+    ~ThreadsPaused() { resume(); }
+    ThreadsPaused(const ThreadsPaused&) = delete;
+    ThreadsPaused& operator=(const ThreadsPaused&) = delete;
     // Before the lock is let go of.
-    void let_go() noexcept {
-      if (core_ != nullptr) std::exchange(core_, nullptr)->release_threads();
+    void resume() noexcept {
+      if (core_ != nullptr) std::exchange(core_, nullptr)->resume_threads();
     }
 
    private:
@@ -209,15 +213,15 @@ class AllocatorCore : public Allocator {
     std::int64_t live = 0;
   };
 
-  void emit(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
-  void send_to_sinks(Action action, const BlockNote& block, std::uint64_t size_bytes) noexcept;
+  void emit(Action action, const BlockRecord& block, std::uint64_t size_bytes) noexcept;
+  void send_to_sinks(Action action, const BlockRecord& block, std::uint64_t size_bytes) noexcept;
   void update_wanted() noexcept;
   template <bool kSmall>
-  void count_alloc(const BlockNote& block) noexcept;
+  void add_to_statistics_alloc(const BlockRecord& block) noexcept;
   template <bool kSmall>
-  void count_free_requested(const BlockNote& block) noexcept;
+  void add_to_statistics_free_requested(const BlockRecord& block) noexcept;
   template <bool kSmall>
-  void count_free_completed(const BlockNote& block) noexcept;
+  void add_to_statistics_free_completed(const BlockRecord& block) noexcept;
   [[nodiscard]] Account account_for(const FailedRequest& request,
                                     std::unique_lock<Mutex>& lock,
                                     CoreAccount* core) const;

@@ -1,4 +1,4 @@
-// What the allocator did, one fixed-size record at a time, and who wants to know.
+// Events of an allocator, as records of a fixed size, and the sinks that receive them.
 #pragma once
 
 #include <cstddef>

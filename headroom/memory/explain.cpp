@@ -1,5 +1,5 @@
-// What an account means: shortage or fragmentation, and what to do. Nothing is said that does not
-// follow from the numbers; a gain is an upper bound ("up to").
+// The verdict on an account, shortage or fragmentation, and the advice. Nothing is said that does
+// not follow from the numbers; a gain is an upper bound ("up to").
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -100,7 +100,8 @@ class Remedies {
     from_optimizer_state();
     from_the_largest_category();
     from_the_largest_site();
-    // What suffices comes first; otherwise the order above, from cheap to dear.
+    // Remedies that suffice come first; otherwise the order is the one above, from cheap to
+    // expensive.
     std::stable_partition(
         remedies_.begin(), remedies_.end(), [](const Remedy& remedy) { return remedy.is_enough; });
     return std::move(remedies_);

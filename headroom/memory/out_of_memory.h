@@ -22,12 +22,12 @@ enum class FailureReason : std::uint8_t {
   kDevice,       // the device failed; `status` says how
 };
 
-// What was known when an allocation failed. pytorch_message(report) says it in PyTorch's words.
+// The facts known when an allocation failed. pytorch_message(report) says it in PyTorch's words.
 struct OutOfMemoryReport {
   FailureReason reason = FailureReason::kOutOfMemory;
   Account account{};
   Explanation explanation{};
-  // What PyTorch's message needs beyond the account: the release whose words they are, and of what
+  // Facts for PyTorch's message beyond the account: the release whose words they are, and of what
   // is cached the part in private pools, which counts as allocated there.
   PyTorchVersion version{};
   std::uint64_t cached_private_bytes = 0;

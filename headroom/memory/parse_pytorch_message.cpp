@@ -1,7 +1,6 @@
 #include "headroom/memory/parse_pytorch_message.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -56,22 +55,6 @@ struct Size {
   std::size_t length = 0;  // in the text
 };
 
-struct Unit {
-  std::string_view name;
-  double bytes;
-};
-// MB and GB are those of releases before 1.0 and of other tools' copies; PyTorch never meant
-// powers of ten by them.
-constexpr std::array<Unit, 9> kUnits{Unit{"bytes", 1},
-                                     Unit{"KiB", 0x1p10},
-                                     Unit{"MiB", 0x1p20},
-                                     Unit{"GiB", 0x1p30},
-                                     Unit{"TiB", 0x1p40},
-                                     Unit{"KB", 0x1p10},
-                                     Unit{"MB", 0x1p20},
-                                     Unit{"GB", 0x1p30},
-                                     Unit{"B", 1}};
-
 // `2.00GiB` at the start of the text.
 std::optional<Size> leading_size(std::string_view text) {
   if (text.empty() || !is_digit(text.front())) return std::nullopt;  // `nan` is a number too
@@ -80,16 +63,15 @@ std::optional<Size> leading_size(std::string_view text) {
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc{} || value < 0) return std::nullopt;
   const auto digits = static_cast<std::size_t>(end - text.data());
-  for (const Unit& unit : kUnits) {
-    if (!text.substr(digits).starts_with(unit.name)) continue;
-    const double bytes = value * unit.bytes;
-    // Sums of a few such numbers still fit.
-    return Size{.bytes = bytes >= static_cast<double>(device::kAbsurdSize)
-                             ? device::kAbsurdSize
-                             : static_cast<std::uint64_t>(std::llround(bytes)),
-                .length = digits + unit.name.size()};
-  }
-  return std::nullopt;
+  // PyTorch never meant powers of ten by MB and GB, which are of releases before 1.0.
+  const auto unit = leading_byte_unit(text.substr(digits));
+  if (!unit) return std::nullopt;
+  const double bytes = value * unit->bytes;
+  // Sums of a few such numbers still fit.
+  return Size{.bytes = bytes >= static_cast<double>(device::kAbsurdSize)
+                           ? device::kAbsurdSize
+                           : static_cast<std::uint64_t>(std::llround(bytes)),
+              .length = digits + unit->name.size()};
 }
 
 // One message, from "Tried to allocate" on.

@@ -40,9 +40,9 @@ struct PyTorchMessage {
 // The error is one sentence.
 [[nodiscard]] Result<PyTorchMessage, std::string> parse_pytorch_message(std::string_view text);
 
-// What the numbers say, in lines that add up to the card; or to what is known, where the text does
-// not name the card. What was cached when it failed is counted as hard: PyTorch has given whole
-// segments back before it fails.
+// The account in the numbers, in lines that add up to the card; or to what is known, where the text
+// does not name the card. What was cached when it failed is counted as hard: PyTorch has given
+// whole segments back before it fails.
 [[nodiscard]] Account account_of(const PyTorchMessage& message);
 
 }  // namespace headroom::memory

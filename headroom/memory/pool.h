@@ -10,7 +10,7 @@
 
 namespace headroom::memory {
 
-// What Allocator::restore_pool did, in blocks. A block that was held and is held again is in
+// The result of Allocator::restore_pool, in blocks. A block that was held and is held again is in
 // neither list.
 struct PoolChange {
   std::vector<DeviceAddress> freed{};

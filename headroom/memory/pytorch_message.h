@@ -11,7 +11,7 @@
 
 namespace headroom::memory {
 
-// What PyTorch's text says beyond the account.
+// Facts in PyTorch's text beyond the account.
 struct PyTorchMessageOptions {
   PyTorchVersion version{};
   // Free blocks of private pools; PyTorch reports them as allocated there.
@@ -28,7 +28,7 @@ struct PyTorchMessageOptions {
 [[nodiscard]] std::string pytorch_message(const Account& account,
                                           const PyTorchMessageOptions& options = {});
 
-// What PyTorch would have said of the same failure, for tools that parse it.
+// PyTorch's message for the same failure, for tools that parse it.
 [[nodiscard]] std::string pytorch_message(const OutOfMemoryReport& report);
 
 // For a request that throw_on_cudamalloc_oom refused; `size_bytes` as the caller asked.

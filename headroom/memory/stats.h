@@ -51,19 +51,19 @@ struct StatArray {
   Stat small_pool;
   Stat large_pool;
 
-  [[nodiscard]] Stat& of(bool is_small) noexcept { return is_small ? small_pool : large_pool; }
+  [[nodiscard]] Stat& pool(bool is_small) noexcept { return is_small ? small_pool : large_pool; }
 
   void increase(bool is_small, std::uint64_t amount) noexcept {
     all.move(static_cast<std::int64_t>(amount));
-    of(is_small).increase(amount);
+    pool(is_small).increase(amount);
   }
   void decrease(bool is_small, std::uint64_t amount) noexcept {
     all.current -= static_cast<std::int64_t>(amount);
-    of(is_small).decrease(amount);
+    pool(is_small).decrease(amount);
   }
   void change(bool is_small, std::int64_t amount) noexcept {
     all.move(amount);
-    of(is_small).change(amount);
+    pool(is_small).change(amount);
   }
   void sum_up() noexcept {
     all.allocated = small_pool.allocated + large_pool.allocated;

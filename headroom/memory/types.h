@@ -50,7 +50,7 @@ inline constexpr std::uint64_t kOwnSegmentBytes = 10_MiB;
 // ... rounded up to this.
 inline constexpr std::uint64_t kSegmentRoundingBytes = 2_MiB;
 
-// What an allocation is for. Every allocation has one; the totals per category are exact.
+// The purpose of an allocation. Every allocation has one; the totals per category are exact.
 enum class Category : std::uint8_t {
   kUnknown,
   kParameter,
@@ -79,7 +79,7 @@ struct PoolId {
 // Whatever a program remembers of an allocation: its stack, say (Allocator::set_tag_maker).
 using Tag = std::shared_ptr<void>;
 
-// What a snapshot says of a block.
+// The state of a block, as a snapshot shows it.
 enum class BlockState : std::uint8_t {
   kInactive,     // cached
   kAllocated,    // handed out

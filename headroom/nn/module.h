@@ -66,7 +66,7 @@ class Module {
 
   // Moves every tensor, or gives the floating ones another type, and their gradients with them.
   // They stay the same tensors over other memory, so whoever holds one (an optimiser) sees it move.
-  // What was recorded before must have had its backward by then, and hooks on them go.
+  // Earlier graphs must have had their backward by then, and hooks on them go.
   void to(const Place& place);
   void to(DType dtype);
   // Drops the gradients, or fills them with zeros.

@@ -125,7 +125,7 @@ void append(std::string& list, const std::string& item) {
   list += (list.empty() ? "" : ", ") + item;
 }
 
-// What keeps a file from being a module's, in one line; empty for nothing.
+// The reason why a file does not fit a module, in one line; empty for none.
 std::string differences(const std::map<std::string, const SafetensorsEntry*>& entries,
                         const std::map<std::string, Tensor>& tensors,
                         bool is_strict) {

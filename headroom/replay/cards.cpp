@@ -50,7 +50,7 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// What a driver's name has beside the card's: the maker, the line, the socket.
+// The parts of a driver's name beside the card's: the maker, the line, the socket.
 bool says_nothing(std::string_view word) {
   constexpr std::array kWords{"nvidia", "tesla", "geforce", "quadro", "pcie", "gpu", "rtx"};
   return std::ranges::find(kWords, word) != kWords.end() || word.starts_with("sxm") ||

@@ -40,7 +40,7 @@ void insert_empty_caches(Program& program, const std::vector<std::uint32_t>& eve
   program.op_events = std::move(op_events);
 }
 
-// What people ask about may be another card or limit than the recorded run had.
+// People may ask about another card or limit than the recorded run had.
 Bounds not_contradicted(const RecordedLimit& recorded, const KnownRun& run) {
   Bounds out;
   if (run.card_bytes &&

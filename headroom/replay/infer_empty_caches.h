@@ -13,7 +13,7 @@
 
 namespace headroom::replay {
 
-// What is known of the run that was recorded. What is unset is inferred, or taken from a table; a
+// The known facts of the recorded run. A field that is unset is inferred, or taken from a table; a
 // card or a limit that contradicts the recording is taken for another run's, and left out.
 struct KnownRun {
   std::optional<memory::PyTorchVersion> version{};

@@ -198,7 +198,7 @@ class LimitSearch {
     return enough_;
   }
 
-  // What the allocator may take from the device for one request.
+  // The most that the allocator may take from the device for one request.
   [[nodiscard]] std::uint64_t most_taken_for(std::uint64_t size_bytes) const {
     const memory::AllocatorConfig& config = options_.config;
     if (!options_.paged) {

@@ -46,7 +46,7 @@ struct ReplayOptions {
   std::optional<memory::PagedOptions> paged{};
   std::uint64_t card_bytes = kDefaultCardBytes;  // past it the driver refuses
   std::uint64_t outside_bytes = 0;               // of the card, held by others
-  // What may be reserved; where unset, config.memory_fraction of the card.
+  // The most that may be reserved; where unset, config.memory_fraction of the card.
   std::optional<std::uint64_t> limit_bytes{};
   device::AddressOrder order = device::AddressOrder::kDescending;
   // Looks at a PagedAllocator's bound after every op; ReplayResult::bound says what was found.
@@ -55,7 +55,7 @@ struct ReplayOptions {
   bool stop_at_failure = false;
   // Stops soon after more than this was reserved, where only less is of interest.
   std::uint64_t stop_above_bytes = UINT64_MAX;
-  std::size_t timeline_samples = 0;   // about so many, at equal distances in ops
+  std::size_t timeline_samples = 0;   // about how many, at equal distances in ops
   std::vector<Observer> observers{};  // by at_op
   memory::EventSink* sink = nullptr;  // told of every decision
 };
@@ -84,7 +84,7 @@ struct FailedAllocation {
   StreamId stream = StreamId::kDefault;
   bool was_recorded = false;  // PyTorch failed here too
   std::uint64_t reserved = 0;
-  // What the allocator itself said. Of the blocks it knows the sizes, and not whose they are.
+  // The allocator's own account. It knows the sizes of the blocks, and not whose they are.
   std::shared_ptr<const memory::OutOfMemoryReport> report{};
 };
 
@@ -130,10 +130,10 @@ struct ReplayResult {
   memory::Statistics statistics{};  // at the end; movements since the start
   double seconds = 0;
 
-  [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.holds(); }
+  [[nodiscard]] bool is_bound_exceeded() const noexcept { return bound && !bound->bound.is_kept(); }
 };
 
-// What may be reserved, where that is less than the card.
+// The most that may be reserved, where that is less than the card.
 [[nodiscard]] std::optional<std::uint64_t> limit_of(const ReplayOptions& options) noexcept;
 
 // The settings the recording was made under, with the card and the limit as far as they are known,

@@ -33,8 +33,8 @@ PolicyKind kind_of(const memory::AllocatorChoice& choice) {
   return PolicyKind::kSettings;
 }
 
-// What the recording had, where it says so: its share of the card, or what a failure tells. That a
-// card was full says nothing of another one.
+// The limit of the recording, where it says so: its share of the card, or what a failure tells.
+// That a card was full says nothing of another one.
 std::optional<std::uint64_t> limit_of(const Program& program, std::optional<std::uint64_t> card) {
   const RecordedLimit& recorded = program.limit;
   if (recorded.said_bytes) return recorded.said_bytes;
@@ -150,7 +150,7 @@ class PolicyRun {
     find_smallest(replay_options);
   }
 
-  // What the traffic needs does not depend on what it had.
+  // The needs of the traffic do not depend on the memory that it had.
   void find_smallest(ReplayOptions replay_options) {
     if (!options_.finds_smallest_limit) return;
     replay_options.limit_bytes.reset();

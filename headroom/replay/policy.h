@@ -1,4 +1,4 @@
-// What a recording can be replayed under, by the names that the command line has for it.
+// The policies that a recording can be replayed under, by their names on the command line.
 //
 //   pytorch             as recorded
 //   pytorch:default     the factory settings
@@ -45,7 +45,7 @@ struct PolicyOptions {
   std::optional<std::uint64_t> card_bytes{};
   std::optional<std::uint64_t> limit_bytes{};
   bool verifies = false;  // compares kAsRecorded with the recording
-  // What is compared, where the program is from_live_blocks() of it.
+  // The program that is compared, where this one is from_live_blocks() of it.
   const Program* recorded = nullptr;
   bool finds_smallest_limit = false;
   bool checks_bound = false;  // of kPaged, after every op
@@ -65,7 +65,7 @@ struct PolicyResult {
   bool is_model = false;
 };
 
-// What the allocator of a policy is replayed with, on the recorded card and under the recorded
+// The options of a replay under a policy, on the recorded card and under the recorded
 // limit; nothing for a model. Throws InvalidArgument as run_policy() does.
 [[nodiscard]] std::optional<ReplayOptions> replay_options(const Program& program,
                                                           const Policy& policy);

@@ -71,7 +71,7 @@ struct StartReservation {
 };
 
 struct Program {
-  // What it was compiled from, which must outlive it.
+  // The recording that it was compiled from, which must outlive it.
   const trace::Trace* trace = nullptr;
   const trace::DeviceTrace* device = nullptr;
 

@@ -31,7 +31,7 @@ struct Range {
   std::uint64_t page_bytes = 0;  // where it is expandable
 };
 
-// What was taken from the device, by address. Pages of an expandable segment that touch are one
+// The memory taken from the device, by address. Pages of an expandable segment that touch are one
 // range, for a free block may lie across them.
 class Ranges {
  public:
@@ -213,7 +213,7 @@ std::map<DeviceAddress, std::uint64_t> extents(const TraceIndex& index, std::uin
   return out;
 }
 
-// What failed, where the position is behind a failure; and what the device had free then.
+// The failed request, where the position is behind one, and the bytes the device had free then.
 void add_request(Account& account,
                  const TraceIndex& index,
                  std::uint32_t position,

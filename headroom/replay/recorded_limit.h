@@ -1,4 +1,4 @@
-// What a recording says about the bytes that it could have, from its events alone.
+// The limit of a recorded run, from its events alone.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace headroom::replay {
 
-// What the recording says about the bytes it could have. PyTorch records neither the card nor the
+// The limit as the recording tells it. PyTorch records neither the card nor the
 // limit, unless the limit was set in the settings string.
 struct RecordedLimit {
   // By our own recorder, which writes it down.
@@ -21,9 +21,9 @@ struct RecordedLimit {
   std::uint64_t most_reserved_bytes = 0;         // reached without the "would"
   std::optional<std::uint64_t> refused_bytes{};  // and less than this; from the failures
   std::optional<std::uint64_t> free_bytes{};     // of the device at the first failure
-  // What was reserved and what was free at a failure: no card has less.
+  // The bytes that were reserved or free at a failure: no card has less.
   std::uint64_t card_at_least_bytes = 0;
-  // What it had for certain, where something failed and the settings name no limit.
+  // The bytes that it had for certain, where something failed and the settings name no limit.
   std::optional<std::uint64_t> floor_bytes{};
   // The device had less left than was asked of it; else a limit came first.
   bool was_device_full = false;

@@ -65,7 +65,7 @@ class Search {
     return std::move(trial.candidate);
   }
 
-  // What is on record needs no prediction.
+  // A recorded result needs no prediction.
   void take_recorded(Candidate& current) const {
     const bool is_recorded = std::ranges::all_of(programs_, [&](const Program* program) {
       return runs_as_recorded(*program, trials_.bounds());

@@ -58,7 +58,7 @@ struct TuneProgress {
 };
 
 struct TuneOptions {
-  // What may be reserved; else what was recorded (with_settings() says how).
+  // The most that may be reserved; else as recorded (with_settings() says how).
   std::optional<std::uint64_t> limit_bytes{};
   std::optional<std::uint64_t> card_bytes{};
   // Keys that are left out, of tunable_keys(): they have their factory value.

@@ -37,7 +37,7 @@ class LinePainter {
     run_.append(text);
   }
   std::string take() {
-    // What ends a line invisibly is left away.
+    // Blanks at the end of a line are left out.
     if (tone_ == Tone::kPlain) run_.clear();
     flush();
     return std::move(out_);

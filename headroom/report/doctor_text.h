@@ -11,7 +11,7 @@ namespace headroom::report {
 // One sentence or two: the verdict, and what a card or limit that was asked about would mean.
 [[nodiscard]] std::string summary_text(const diagnose::Diagnosis& diagnosis);
 
-// What to do; a line for the shell where there is one.
+// The advice; a line for the shell where there is one.
 [[nodiscard]] std::string remedy_text(const diagnose::Diagnosis& diagnosis,
                                       const diagnose::Finding& finding);
 // Why, and what it brings.

@@ -18,7 +18,7 @@
 
 namespace headroom::report {
 
-// What a column does when the table is too wide.
+// How a column shrinks when the table is too wide.
 enum class Fit : std::uint8_t {
   kKeeps,
   kShrinks,  // with an ellipsis

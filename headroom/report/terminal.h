@@ -1,4 +1,4 @@
-// What the text is written to: how wide it is, whether it takes colour and which characters.
+// The terminal or file that text goes to: its width, its colours and its characters.
 //
 //   const Terminal out = detect_terminal(STDOUT_FILENO, ColorChoice::kAuto);
 //   print(styled("does not fit", Tone::kBad, out));
@@ -26,7 +26,7 @@ struct Terminal {
 // or LANG for the character set. Never fails: what is not a terminal is 80 columns wide.
 [[nodiscard]] Terminal detect_terminal(int file_descriptor, ColorChoice choice);
 
-// What a piece of text means; the colours follow.
+// The meaning of a piece of text; the colours follow from it.
 enum class Tone : std::uint8_t { kPlain, kStrong, kFaint, kAccent, kGood, kWarn, kBad };
 
 // `text` unchanged where there is no colour.

@@ -12,7 +12,7 @@
 namespace headroom {
 namespace {
 
-// What a weight was cast to. The weight may go, and another take its place in memory.
+// The copy that a weight was cast to. The weight may go, and another take its place in memory.
 struct CachedCast {
   std::weak_ptr<tensor::Impl> source;
   const tensor::Storage* storage = nullptr;  // a module may have been moved to another

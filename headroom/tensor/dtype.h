@@ -1,4 +1,4 @@
-// What an element is: nine types, their sizes and names, and which of two wins.
+// The types of elements: nine, their sizes and names, and which of two wins.
 #pragma once
 
 #include <complex>

@@ -1,4 +1,4 @@
-// What element-wise and generating kernels are told: the op, its operands and, for random numbers,
+// Arguments of element-wise and generating kernels: the op, its operands and, for random numbers,
 // where to draw from.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace headroom::tensor {
 
-// What arithmetic is done in: f16 and bf16 in f32, all integers and bool in i64 (stores wrap).
+// The type of the arithmetic: f32 for f16 and bf16, i64 for all integers and bool (stores wrap).
 // A complex result stored as real is its real part.
 enum class ComputeType : std::uint8_t { kF32, kF64, kI64, kC64 };
 [[nodiscard]] constexpr ComputeType compute_type(DType dtype) noexcept {

@@ -1,4 +1,4 @@
-// What kernels are told: plain values, with the meaning of each op beside its name. Here are
+// Arguments of kernels: plain values, with the meaning of each op beside its name. Here are
 // reductions, rows of classes and indices; element_args.h, matrix_args.h, layer_args.h and
 // optim_args.h have the rest.
 #pragma once
@@ -72,7 +72,7 @@ struct CrossEntropyArgs {
   const std::int64_t* target = nullptr;
   std::int64_t ignore_index = -100;
   bool is_backward = false;
-  // What a backend's forward leaves for its backward, a number a row; f32, f64 for f64. Null where
+  // A number per row that a backend's forward leaves for its backward; f32, f64 for f64. Null where
   // nobody asks.
   void* kept = nullptr;
   void* losses = nullptr;  // forward: f32 (f64), a row each; null when `out` is all

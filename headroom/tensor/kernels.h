@@ -35,7 +35,7 @@ struct Launch {
   device::Device& device;
   device::StreamId stream = device::StreamId::kDefault;
   Workspace workspace{};
-  // What Kernels::create_state made for the device; null without one.
+  // The result of Kernels::create_state for the device; null without one.
   device::Attachment* state = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What the kernels of layers are told: convolution, pooling, norms, dropout, attention. All arrays
+// Arguments of the kernels of layers: convolution, pooling, norms, dropout, attention. All arrays
 // are contiguous unless strides are given.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the kernels of matrices are told: products with their epilogues, and solving.
+// Arguments of the kernels of matrices: products with their epilogues, and solving.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What the kernels of a training step's end are told: lists of tensors, which an optimiser changes
+// Arguments of the kernels at a training step's end: lists of tensors, which an optimiser changes
 // in one launch, and the few numbers that decide how. Everything that changes from step to step is
 // in device memory, so that a step can be captured once and replayed.
 #pragma once

@@ -149,7 +149,7 @@ class Printer {
   std::size_t next_ = 0;
 };
 
-// What does not follow from the elements themselves.
+// Properties that do not follow from the elements themselves.
 std::string suffix(const Tensor& tensor) {
   std::string out;
   const DType dtype = tensor.dtype();

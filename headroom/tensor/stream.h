@@ -48,7 +48,7 @@ class Stream {
   [[nodiscard]] device::StreamId id() const noexcept { return id_; }
 
   [[nodiscard]] Event record() const;
-  // What is queued from now on waits for the event, or for all that is queued on `other` now.
+  // Work queued from now on waits for the event, or for all that is queued on `other` now.
   void wait(const Event& event) const;
   void wait(const Stream& other) const { wait(other.record()); }
   void synchronize() const;

@@ -60,7 +60,7 @@ class GradModeScope {
 
 namespace tensor {
 
-// What the tape knows of a tensor; it derives its own.
+// The tape's knowledge of a tensor; it derives its own type.
 class GradState {
  public:
   GradState() = default;
@@ -89,7 +89,7 @@ struct SavedTensor {
   return {.tensor = wanted ? &tensor : nullptr, .is_output = true};
 }
 
-// What a backward function sees.
+// The arguments of a backward function.
 class BackwardArgs {
  public:
   BackwardArgs() = default;
@@ -107,7 +107,7 @@ class BackwardArgs {
   virtual void set_grad(std::size_t input, const Tensor& gradient) = 0;
   // Whether nobody else sees grad() any more, so that it may be written over.
   [[nodiscard]] virtual bool owns_grad() const { return false; }
-  // What has been added up so far of the gradient of an input that needs one: a kernel may add to
+  // The sum so far of the gradient of an input that needs one: a kernel may add to
   // it instead of filling another tensor, and then gives it to set_grad. Contiguous, of the input's
   // shape and type, and seen by nobody else; undefined where there is no such thing. Nothing may
   // fail between the first write to it and set_grad.
@@ -138,7 +138,7 @@ struct Record {
 // Multiplications and additions.
 [[nodiscard]] double operations_of(const Record& record);
 
-// What autograd implements. All may throw.
+// The interface that autograd implements. All may throw.
 class Tape {
  public:
   Tape() = default;

@@ -207,7 +207,7 @@ namespace tensor {
 
 [[noreturn]] void refuse_undefined();
 
-// What a handle points to.
+// The object that a handle points to.
 struct Impl {
   std::shared_ptr<Storage> storage;
   Shape shape{};
@@ -225,7 +225,7 @@ struct Impl {
 
 }  // namespace tensor
 
-// What every op asks of its operands costs no call.
+// Inline: every op asks these of its operands.
 inline tensor::Impl& Tensor::impl() const {
   if (impl_ == nullptr) tensor::refuse_undefined();
   return *impl_;

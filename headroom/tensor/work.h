@@ -5,8 +5,8 @@
 
 namespace headroom::tensor {
 
-// What an op's forward does, in multiplications and additions: declared where it is recorded. What
-// only moves elements does none; any other function of an element counts as one.
+// The arithmetic of an op's forward, in multiplications and additions: declared where it is
+// recorded. What only moves elements does none; any other function of an element counts as one.
 struct Work {
   enum class Kind : std::uint8_t { kUnknown, kNone, kEachOutput, kEachInput, kCounted };
   Kind kind = Kind::kUnknown;
@@ -19,7 +19,7 @@ inline constexpr Work kEachInput{.kind = Work::Kind::kEachInput};    // of the f
   return {.kind = Work::Kind::kCounted, .operations = operations};
 }
 
-// What an op is called (of static life), and the work that it does.
+// The name of an op (of static life), and the work that it does.
 struct OpInfo {
   const char* name;
   Work work;

@@ -39,7 +39,7 @@ struct TraceFile {
 [[nodiscard]] FormatResult<TraceFile> read_trace(const std::string& path,
                                                  const ReadOptions& options = {});
 
-// What a name asks for; nothing where the ending is not known.
+// The format that a name asks for; nothing where the ending is not known.
 struct Target {
   Format format = Format::kPickle;
   bool is_packed = false;

@@ -1,4 +1,4 @@
-// What is wrong with a file, and where: base's, by its name here.
+// FormatError, which base/format_error.h has, by its name here.
 #pragma once
 
 #include "headroom/base/format_error.h"

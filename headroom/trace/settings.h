@@ -14,7 +14,7 @@ namespace headroom::trace {
 // be read keeps its default: a recording is worth looking at whatever its settings are.
 [[nodiscard]] memory::AllocatorConfig recorded_config(const Trace& trace);
 
-// What our recorders say of a device beside the events; nothing of it in PyTorch's snapshots.
+// Facts that our recorders add to a device's events; PyTorch's snapshots have none of them.
 struct RecordedDevice {
   std::string name{};                          // "cpu:0"
   std::optional<std::uint64_t> limit_bytes{};  // that its allocator had last

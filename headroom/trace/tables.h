@@ -1,4 +1,4 @@
-// What events share, kept once and named by a number: strings, stacks, rare fields.
+// Values that events share, kept once and named by a number: strings, stacks, rare fields.
 #pragma once
 
 #include <cstdint>

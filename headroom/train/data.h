@@ -1,4 +1,4 @@
-// What models learn from: nn's datasets, chosen by what a model reads.
+// The data that models learn from: nn's datasets, chosen by the input of a model.
 #pragma once
 
 #include <cstdint>

@@ -86,7 +86,7 @@ const ModelRow& find_row(std::string_view name) {
   throw InvalidArgument(internal::unknown_word("model", name, names));
 }
 
-// What an option comes to: what was asked for, else the default. 0 where the model has none.
+// The value of an option: as asked for, else the default. 0 where the model has none.
 std::int64_t chosen(const ModelInfo& info,
                     const char* option,
                     std::optional<std::int64_t> asked,

@@ -29,7 +29,7 @@ struct ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-// What there is, with its defaults; 0 where the option does not apply.
+// The models, with their defaults; 0 where the option does not apply.
 struct ModelInfo {
   std::string_view name;
   std::string_view summary;  // one sentence
@@ -46,7 +46,7 @@ struct ModelInfo {
 // Throws InvalidArgument, with the list and the nearest name, when there is none.
 [[nodiscard]] const ModelInfo& find_model(std::string_view name);
 
-// What one example consists of. The values are the model's to learn from (train/data.h).
+// The parts of one example. The values are the model's to learn from (train/data.h).
 struct ExampleShape {
   enum class Task : std::uint8_t {
     kClasses,  // floating input, one of `classes` as target
@@ -63,7 +63,7 @@ class Model : public nn::Module {
  public:
   Tensor forward(const Tensor& x) override;
 
-  // What comes before the blocks, and after them; by default nothing.
+  // The layers before the blocks, and those after them; by default none.
   virtual Tensor enter(const Tensor& x) { return x; }
   virtual Tensor leave(const Tensor& x) { return x; }
   // Run one behind the other; what checkpointing may run again.

@@ -17,7 +17,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::uint64_t of(const CategoryBytes& bytes, memory::Category category) {
+std::uint64_t bytes_in(const CategoryBytes& bytes, memory::Category category) {
   return bytes[static_cast<std::size_t>(category)];
 }
 
@@ -40,7 +40,7 @@ PlanOptions unbounded(PlanOptions options) {
   return options;
 }
 
-// What the books say, from what a step without checkpointing keeps.
+// The textbooks' formulas, from the bytes that a step without checkpointing keeps.
 std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
   StepConfig plain_config = plan.config;
   plain_config.checkpoint = CheckpointMode::kNone;
@@ -48,9 +48,9 @@ std::vector<Formula> formulas_of(const Plan& plan, const PlanOptions& options) {
                          ? plan
                          : internal::full_run(plain_config, unbounded(options));
   const CategoryBytes kept = internal::at_end_of_forward(plain);
-  const auto weights = static_cast<double>(of(kept, memory::Category::kParameter));
-  const auto state = static_cast<double>(of(kept, memory::Category::kOptimizerState));
-  const auto activations = static_cast<double>(of(kept, memory::Category::kActivation));
+  const auto weights = static_cast<double>(bytes_in(kept, memory::Category::kParameter));
+  const auto state = static_cast<double>(bytes_in(kept, memory::Category::kOptimizerState));
+  const auto activations = static_cast<double>(bytes_in(kept, memory::Category::kActivation));
   const auto blocks = static_cast<double>(plain.boundaries.size()) - 1;
   const double fixed = 2 * weights + state;
   std::vector<Formula> out;
@@ -95,8 +95,8 @@ bool holds(StepConfig config, std::int64_t batch, const PlanOptions& options) {
   return internal::quick_run(config, options).shortage.empty();
 }
 
-// A run that took so much by itself decides the same way when it may take no more; but that is seen
-// to, not believed.
+// A run that took this much by itself decides the same way when it may take no more; but that is
+// seen to, not believed.
 std::uint64_t proved_limit(const StepConfig& config, PlanOptions options, std::uint64_t from) {
   for (std::uint64_t limit = from;; limit += std::max(from / 256, std::uint64_t{2_MiB})) {
     options.limit_bytes = limit;

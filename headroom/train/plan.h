@@ -24,8 +24,9 @@
 
 namespace headroom::train {
 
-// How many steps are planned where nothing repeats itself before: then a plan holds for so many.
-// A step of a huge model takes seconds to plan, so that PlanOptions::most_changes is a bound too.
+// The most steps that are planned if the allocator does not return to an earlier state; the plan
+// then holds for that number of steps. Planning one step of a huge model takes seconds, so
+// PlanOptions::most_changes is a second bound.
 inline constexpr int kMostPlannedSteps = 256;
 inline constexpr int kFewestPlannedSteps = 4;
 
@@ -38,13 +39,13 @@ struct PlanOptions {
   // the processor.
   std::optional<device::BackendProfile> profile{};
   bool has_formulas = true;
-  // Past so many allocations and frees no further step is planned.
+  // After this number of allocations and frees no further step is planned.
   std::uint64_t most_changes = 2'000'000;
-  // Told how many steps were planned, of a run that may be one of several.
+  // Called with the number of steps that were planned so far, in one run; a plan may need several.
   std::function<void(int steps)> progress{};
 };
 
-// What is held at the peak under one name: a block of the model.
+// The bytes at the peak under one name: a block of the model.
 struct LayerBytes {
   std::string name{};
   CategoryBytes categories{};
@@ -115,7 +116,7 @@ struct CheckpointChoice {
 [[nodiscard]] CheckpointChoice mildest_checkpoint(const StepConfig& config,
                                                   const PlanOptions& options);
 
-// What plans run on: a device without memory. It has the capacity and the bounds of options.device,
+// The device of a plan, without memory. It has the capacity and the bounds of options.device,
 // or without one, room for any model and the answers of options.profile.
 [[nodiscard]] std::unique_ptr<device::Device> make_plan_device(const PlanOptions& options = {});
 

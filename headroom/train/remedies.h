@@ -1,4 +1,4 @@
-// What to change so that a run fits, each planned to its end before it is said.
+// Changes that make a run fit, each planned to its end before it is said.
 //
 //   for (const PlannedRemedy& remedy : planned_remedies(config, {.limit_bytes = 60_MiB})) {
 //     remedy.option;   // "--accumulate 4"

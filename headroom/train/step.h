@@ -56,7 +56,7 @@ struct StepConfig {
 // With the defaults filled in. Throws InvalidArgument for what cannot be.
 [[nodiscard]] StepConfig resolved(StepConfig config);
 
-// What a step left on the device. Its numbers are those of the runner's last step: look before the
+// The results of a step, on the device. They are those of the runner's last step: look before the
 // next one.
 class StepResult {
  public:

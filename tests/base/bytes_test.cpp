@@ -93,5 +93,20 @@ TEST(FormatCount, GroupsDigits) {
   EXPECT_EQ(format_count(20'971'520), "20,971,520");
 }
 
+TEST(Bytes, OfOtherProgramsHaveTheLongestUnitThatIsThere) {
+  const auto bytes_of = [](std::string_view text) {
+    const auto unit = leading_byte_unit(text);
+    return unit ? unit->bytes : 0;
+  };
+  EXPECT_EQ(bytes_of("GiB free"), 0x1p30);
+  EXPECT_EQ(bytes_of("MB"), 0x1p20);
+  EXPECT_EQ(bytes_of("kB,"), 1024);
+  EXPECT_EQ(bytes_of("bytes"), 1);
+  EXPECT_EQ(bytes_of("B"), 1);
+  EXPECT_EQ(bytes_of(" MiB"), 0);
+  EXPECT_EQ(bytes_of("M"), 0);
+  EXPECT_EQ(bytes_of(""), 0);
+}
+
 }  // namespace
 }  // namespace headroom

@@ -14,6 +14,8 @@
 
 #include "headroom/base/error.h"
 
+#include "tests/support/temp_folder.h"
+
 namespace headroom {
 namespace {
 
@@ -35,16 +37,9 @@ std::string input_error(const std::string& path, const CheckStart& check = {}) {
 
 class InputFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("headroom-inputs-" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder_ / name).string();
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
 
-  fs::path folder_;
+  headroom::testing::TempFolder folder_{};
 };
 
 TEST_F(InputFiles, AreReadToTheirEnd) {
@@ -67,7 +62,7 @@ TEST_F(InputFiles, MayBePipes) {
 TEST_F(InputFiles, AreNoDevicesAndNoFolders) {
   EXPECT_THAT(input_error("/dev/zero"), HasSubstr("it is a device"));
   EXPECT_THAT(input_error("/dev/null"), HasSubstr("it is a device"));
-  EXPECT_THAT(input_error(folder_.string()), HasSubstr("it is a directory"));
+  EXPECT_THAT(input_error(folder_.path().string()), HasSubstr("it is a directory"));
   EXPECT_THAT(input_error(path("none")), HasSubstr("cannot be opened: No such file or directory"));
 }
 

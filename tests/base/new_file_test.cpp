@@ -19,6 +19,8 @@
 
 #include "headroom/base/error.h"
 
+#include "tests/support/temp_folder.h"
+
 namespace headroom {
 namespace {
 
@@ -29,20 +31,10 @@ using ::testing::IsEmpty;
 
 class NewFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("headroom-" + std::to_string(::getpid()) + "-" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder_ / name).string();
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> out;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
       out.push_back(entry.path().filename().string());
     }
     std::ranges::sort(out);
@@ -71,7 +63,7 @@ class NewFiles : public ::testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
+  headroom::testing::TempFolder folder_{};
 };
 
 TEST_F(NewFiles, HaveTheirNameOnlyWhenTheyAreWhole) {
@@ -144,7 +136,7 @@ TEST_F(NewFiles, LeaveWhatWasThereWhenTheDiskIsFull) {
 
 // #21: a signal left a file with a name that nobody knows.
 TEST_F(NewFiles, LeaveNothingWhenTheirProcessIsKilled) {
-  const int unnamed = ::open(folder_.c_str(), O_TMPFILE | O_WRONLY, 0600);
+  const int unnamed = ::open(folder_.path().c_str(), O_TMPFILE | O_WRONLY, 0600);
   if (unnamed < 0) GTEST_SKIP() << "this file system has no files without names";
   (void)::close(unnamed);
   for (const int signal : {SIGTERM, SIGINT, SIGKILL, SIGXFSZ}) {

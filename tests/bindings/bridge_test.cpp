@@ -227,7 +227,7 @@ TEST(BridgeHistory, TheRingKeepsTheLastAndSkipsWhatIsNotWanted) {
   ASSERT_EQ(entries.size(), 3U);
   EXPECT_EQ(entries.back().action, TraceAction::kFreeCompleted);
   EXPECT_EQ(entries[1].action, TraceAction::kAlloc);
-  m.note_snapshot();
+  m.record_snapshot();
   EXPECT_EQ(m.trace().back().action, TraceAction::kSnapshot);
   bridge::set_history({});
 }

@@ -12,6 +12,7 @@
 #include "headroom/trace/file.h"
 
 #include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::cli {
@@ -26,19 +27,11 @@ using headroom::testing::ProcessResult;
 class Convert : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("headroom-" +
-               std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
     snapshot_ = path("step.pickle");
     ASSERT_TRUE(trace::write_trace(trace::testing::small_trace(), snapshot_).has_value());
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder_ / name).string();
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
 
   static ProcessResult run(std::vector<std::string> arguments) {
     return headroom::testing::run_process({.program = HEADROOM_BINARY,
@@ -65,7 +58,7 @@ class Convert : public ::testing::Test {
     EXPECT_THAT(done.err, HasSubstr(part));
   }
 
-  fs::path folder_;
+  headroom::testing::TempFolder folder_{};
   std::string snapshot_;
 };
 
@@ -144,7 +137,7 @@ TEST_F(Convert, BadInputIsOneLine) {
                                             : run({"convert", input, path("out.csv")});
     };
     expect_complaint(ask(path("missing.pickle")), 1, "missing.pickle");
-    expect_complaint(ask(folder_.string()), 1, "directory");
+    expect_complaint(ask(folder_.path().string()), 1, "directory");
     write(path("empty.pickle"), "");
     expect_complaint(ask(path("empty.pickle")), 1, "empty");
     write(path("text.pickle"), "hello, this is no recording\n");

@@ -15,6 +15,7 @@
 #include "headroom/trace/file.h"
 
 #include "cli/demo/tour.h"
+#include "cli/input/samples.h"
 #include "tests/support/golden.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/process.h"

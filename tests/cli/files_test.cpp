@@ -16,6 +16,7 @@
 
 #include "tests/support/process.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temp_folder.h"
 #include "tests/trace/pickle/pickle_text.h"
 #include "tests/trace/samples.h"
 
@@ -31,17 +32,7 @@ using ::testing::StartsWith;
 
 class CommandFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("headroom-files-" + std::to_string(::getpid()) + "-" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder_ / name).string();
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
   // `headroom ARGUMENTS` in that folder, after `before` ("ulimit -f 1;").
   [[nodiscard]] ProcessResult headroom(const std::string& arguments,
                                        const std::string& before = "") const {
@@ -50,7 +41,7 @@ class CommandFiles : public ::testing::Test {
          .arguments = {"-c",
                        "cd \"$1\"; " + before + " \"$0\" " + arguments,
                        HEADROOM_BINARY,
-                       folder_.string()},
+                       folder_.path().string()},
          .environment = {{"HEADROOM_CALLED_AS", "headroom"}}});
   }
   void put(const std::string& name, const std::string& text) const {
@@ -63,7 +54,7 @@ class CommandFiles : public ::testing::Test {
   }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> out;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
       out.push_back(entry.path().filename().string());
     }
     std::ranges::sort(out);
@@ -80,7 +71,7 @@ class CommandFiles : public ::testing::Test {
     EXPECT_THAT(done.err, HasSubstr(part));
   }
 
-  fs::path folder_;
+  headroom::testing::TempFolder folder_{};
 };
 
 TEST_F(CommandFiles, ADeviceIsNotRead) {

@@ -203,6 +203,7 @@ TEST(TrainCommand, WhatIsMeasuredWhileRecordingIsWhatWasRecorded) {
     sum += bytes.get<std::uint64_t>();
   }
   EXPECT_EQ(sum, json["peak_allocated"]);
+  EXPECT_EQ(json["categories"], json_of({"info", path.string()})["block_categories_at_peak"]);
   // A recording changes nothing of what it records.
   const auto alone = json_of(run);
   for (const char* key : {"categories", "peak_allocated", "peak_reserved"}) {

@@ -1,7 +1,6 @@
 // `headroom tune` step by step on answers made by hand, and from outside on a real snapshot.
 #include "cli/tune/tune.h"
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -16,12 +15,12 @@
 #include "tests/support/golden.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -195,16 +194,10 @@ TEST(TuneJson, IsWhatTheSchemaSays) {
 class TuneCommand : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("headroom-tune-" +
-               std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    snapshot_ = (folder_ / "streams.pickle").string();
+    snapshot_ = folder_.path("streams.pickle");
     const trace::Trace trace = trace::testing::trace_of(trace::testing::recording("streams"));
     ASSERT_TRUE(trace::write_trace(trace, snapshot_).has_value());
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   static ProcessResult run(std::vector<std::string> arguments) {
     return headroom::testing::run_process({.program = HEADROOM_BINARY,
@@ -212,7 +205,7 @@ class TuneCommand : public ::testing::Test {
                                            .environment = {{"HEADROOM_CALLED_AS", "headroom"}}});
   }
 
-  fs::path folder_;
+  headroom::testing::TempFolder folder_{};
   std::string snapshot_;
 };
 

@@ -8,6 +8,7 @@
 #include "headroom/base/bytes.h"
 #include "headroom/replay/cards.h"
 
+#include "cli/input/step_options.h"
 #include "tests/support/process.h"
 
 namespace headroom::cli {
@@ -156,6 +157,16 @@ TEST(TypedRecord, IsRefusedWhereTheFileWouldBeSomethingElse) {
   for (const char* name : {"x.csv", "x.pickle", "x.json", "x.hrt.zst", "x", "x.speedscope.json"}) {
     expect_refused({"train", "mlp", "--device", "meta", "--record", name}, ".hrt");
   }
+}
+
+TEST(TypedCards, APlanForACardIsForAGpu) {
+  StepArguments typed{.model = "mlp"};
+  EXPECT_FALSE(plan_options(typed).profile);
+  typed.cards = {"h200", "rtx4090"};
+  const train::PlanOptions options = plan_options(typed);
+  EXPECT_EQ(options.limit_bytes, replay::find_card("rtx4090")->size_bytes);
+  ASSERT_TRUE(options.profile);
+  EXPECT_EQ(options.profile->stands_for, device::DeviceKind::kCuda);
 }
 
 }  // namespace

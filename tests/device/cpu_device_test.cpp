@@ -13,6 +13,7 @@
 #include "headroom/device/cpu/internal/machine.h"
 
 #include "tests/device/small_device.h"
+#include "tests/support/sanitized.h"
 
 namespace headroom::device {
 namespace {
@@ -78,9 +79,9 @@ TEST(CpuDevice, RefusesPastItsCapacityAndRecovers) {
 
 // Nothing is touched here, so the promises cost nothing; the machine must still say no.
 TEST(CpuDevice, RefusesBeforeTheMachineRunsDry) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer keeps real memory for each address it has seen";
-#endif
+  if (headroom::testing::kIsSanitized) {
+    GTEST_SKIP() << "the sanitizer keeps real memory for each address it has seen";
+  }
   const std::uint64_t machine = CpuDevice::machine_memory_bytes();
   const auto device = CpuDevice::create({.capacity_bytes = machine});
   const std::uint64_t available = internal::read_machine_memory().available_bytes;

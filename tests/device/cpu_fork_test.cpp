@@ -19,6 +19,7 @@
 #include "headroom/device/registry.h"
 
 #include "tests/device/small_device.h"
+#include "tests/support/sanitized.h"
 
 namespace headroom::device {
 namespace {
@@ -126,9 +127,9 @@ TEST(CpuFork, TheChildHoldsNoneOfTheMemory) {
 }
 
 TEST(CpuFork, TheChildMayDestroyTheDeviceAndMakeItsOwn) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizers' own locks do not survive a fork: a child cannot start threads";
-#endif
+  if (headroom::testing::kIsSanitized) {
+    GTEST_SKIP() << "the sanitizers' own locks do not survive a fork: a child cannot start threads";
+  }
   Parent parent;
   EXPECT_TRUE(is_true_in_child([&] {
     parent.device.reset();
@@ -155,9 +156,9 @@ TEST(CpuFork, TheRegistryOfTheChildKnowsOnlyForkedDevices) {
 
 // The parent's threads hold locks at the moment of the fork, sooner or later.
 TEST(CpuFork, DoesNotHangWhateverOtherThreadsDo) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer's own allocator does not survive a fork in a busy process";
-#endif
+  if (headroom::testing::kIsSanitized) {
+    GTEST_SKIP() << "the sanitizer's own allocator does not survive a fork in a busy process";
+  }
   Parent parent;
   std::atomic<bool> is_over{false};
   {

@@ -15,6 +15,7 @@
 #include "headroom/device/cpu/internal/memory_file.h"
 
 #include "tests/device/small_device.h"
+#include "tests/support/sanitized.h"
 
 namespace headroom::device {
 namespace {
@@ -215,9 +216,9 @@ class ExhaustedKernel {
 };
 
 TEST(CpuMemory, AMapThatTheKernelRefusesHalfWayLeavesNothing) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer needs mappings of its own";
-#endif
+  if (headroom::testing::kIsSanitized) {
+    GTEST_SKIP() << "the sanitizer needs mappings of its own";
+  }
   const auto device = small_device();
   const auto base = device->reserve_addresses(32 * kPage).value();
   std::vector<PageHandle> handles;

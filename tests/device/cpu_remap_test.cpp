@@ -13,6 +13,7 @@
 #include "headroom/device/cpu/internal/areas.h"
 
 #include "tests/device/small_device.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/seed.h"
 
 namespace headroom::device {
@@ -21,11 +22,7 @@ namespace {
 using internal::to_pointer;
 
 // Sanitizers make each step some ten times slower and learn nothing from the last ones.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSteps = 10'000;
-#else
-constexpr int kSteps = 100'000;
-#endif
+constexpr int kSteps = headroom::testing::kIsSanitized ? 10'000 : 100'000;
 
 class RemapModel {
  public:

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
 
 namespace headroom {
 namespace {
@@ -317,31 +318,13 @@ TEST(Examples, TheGuideRuns) {
   EXPECT_THAT(out, HasSubstr("segments taken: 1\n"));
 }
 
-// A folder that goes with its test.
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("headroom-example-" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 // tools/check_docs.py holds the guides to these programs.
 TEST(Examples, TheGuidesToRecordingsRun) {
-  const Folder folder;
-  EXPECT_EQ(output_of("guide_recordings", {folder.path()}),
+  const headroom::testing::TempFolder folder;
+  EXPECT_EQ(output_of("guide_recordings", {folder.path().string()}),
             "4 events of an allocator of our own\n4MiB  unknown\n");
   for (const char* name : {"run.pickle.zst", "run.hrt", "all.hrt", "last.hrt"}) {
-    EXPECT_TRUE(std::filesystem::exists(folder.path() + "/" + name)) << name;
+    EXPECT_TRUE(std::filesystem::exists(folder.path().string() + "/" + name)) << name;
   }
 }
 
@@ -352,11 +335,11 @@ TEST(Examples, PlanAndTrainStaysWithinItsPlan) {
 }
 
 TEST(Examples, TheGuidesToTrainingRun) {
-  const Folder folder;
-  const std::string out = output_of("guide_training", {folder.path()});
+  const headroom::testing::TempFolder folder;
+  const std::string out = output_of("guide_training", {folder.path().string()});
   EXPECT_THAT(out, HasSubstr("gradient of 512 elements\nbatch of 50176 and 64\n"));
   EXPECT_THAT(out, HasSubstr("17.58GiB in backward: fits\nlargest batch 22\nloss "));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/mlp.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path().string() + "/mlp.safetensors"));
 }
 
 #ifdef HEADROOM_HAS_C_EXAMPLE

@@ -18,6 +18,7 @@
 
 #include "tests/memory/allocator_backends.h"
 #include "tests/support/device_status.h"
+#include "tests/support/sanitized.h"
 
 namespace headroom::memory::testing {
 namespace {
@@ -28,11 +29,7 @@ using device::StatusCode;
 using headroom::testing::worked;
 
 // Sanitizers make each run some ten times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsThorough = false;
-#else
-constexpr bool kIsThorough = true;
-#endif
+constexpr bool kIsThorough = !headroom::testing::kIsSanitized;
 
 // A program that goes on whatever fails: operations of every kind. Its sizes are those of a Plan,
 // one for each allocator.

@@ -70,6 +70,15 @@ std::vector<std::string_view> listed(std::span<const std::string_view> names) {
   return {names.begin(), names.end()};
 }
 
+TEST(Annotation, IsSplitIntoTheNamesThatAreThere) {
+  using Names = std::vector<std::string_view>;
+  EXPECT_EQ(split_annotation("step/h.0/attn"), (Names{"step", "h.0", "attn"}));
+  EXPECT_EQ(split_annotation("//a///b/"), (Names{"a", "b"}));
+  EXPECT_EQ(split_annotation("alone"), Names{"alone"});
+  EXPECT_EQ(split_annotation("/"), Names{});
+  EXPECT_EQ(split_annotation(""), Names{});
+}
+
 TEST(AnnotationPath, HasTheNamesThatItWasMadeOf) {
   using Names = std::vector<std::string_view>;
   const AnnotationId id = intern_annotation(0, "step/forward/h.0/attn");

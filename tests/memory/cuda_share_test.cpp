@@ -1,11 +1,9 @@
 // Two processes share a card, each under a fraction of it. See cuda_share_program.cpp.
 #include <cstdint>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <sstream>
 #include <string>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +12,7 @@
 #include "headroom/device/cuda/cuda_device.h"
 
 #include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
 
 namespace headroom::memory {
 namespace {
@@ -32,30 +31,11 @@ std::map<std::string, std::string> read_answers(const std::string& text) {
   return answers;
 }
 
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::path(::testing::TempDir()) /
-              ("headroom-share-" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 TEST(CudaShare, EachSeesTheOtherAndIsHeldToItsShare) {
   if (device::CudaDevice::count() == 0) GTEST_SKIP() << device::CudaDevice::why_none();
-  const Folder folder;
+  const headroom::testing::TempFolder folder;
   const auto start = [&](const char* which) {
-    return std::async(std::launch::async, [which, path = folder.path()] {
+    return std::async(std::launch::async, [which, path = folder.path().string()] {
       return headroom::testing::run_process(
           {.program = HEADROOM_CUDA_SHARE_PROGRAM, .arguments = {which, path}});
     });

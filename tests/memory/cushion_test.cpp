@@ -100,7 +100,7 @@ class WidthUnderChurn : public ::testing::Test {
       place = allocator.allocate(1_MiB + random() % 63_MiB);
     }
     const Statistics stats = allocator.statistics();
-    EXPECT_TRUE(allocator.bound().holds());
+    EXPECT_TRUE(allocator.bound().is_kept());
     for (const DeviceAddress address : held) allocator.free(address);
     EXPECT_EQ(allocator.check_invariants(), std::nullopt);
     return static_cast<double>(stats.reserved_bytes.all.peak) /

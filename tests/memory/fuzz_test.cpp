@@ -13,6 +13,7 @@
 #include "headroom/base/env.h"
 
 #include "tests/memory/duel.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/seed.h"
 
 namespace headroom::memory::testing {
@@ -20,11 +21,7 @@ namespace {
 
 constexpr std::size_t kLength = 500;
 // A sanitizer takes some twenty times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kDefaultOps = 50'000;
-#else
-constexpr std::int64_t kDefaultOps = 1'000'000;
-#endif
+constexpr std::int64_t kDefaultOps = headroom::testing::kIsSanitized ? 50'000 : 1'000'000;
 
 TEST(Fuzz, AgreesWithTheModelOnRandomSequences) {
   const auto wanted = static_cast<std::uint64_t>(

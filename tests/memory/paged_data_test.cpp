@@ -30,6 +30,7 @@
 #include "headroom/memory/paged/paged_allocator.h"
 
 #include "tests/support/device_status.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/seed.h"
 
 namespace headroom::memory {
@@ -40,13 +41,9 @@ using device::CpuDevice;
 using headroom::testing::worked;
 
 // What sanitizers make of the full number takes minutes; it is run by hand.
-#if defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kPagedOps = 6'000;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr std::int64_t kPagedOps = 10'000;
-#else
-constexpr std::int64_t kPagedOps = 40'000;
-#endif
+constexpr std::int64_t kPagedOps = headroom::testing::kHasThreadSanitizer    ? 6'000
+                                   : headroom::testing::kHasAddressSanitizer ? 10'000
+                                                                             : 40'000;
 
 constexpr std::size_t kPagedThreads = 4;
 constexpr std::size_t kPagedStreams = 5;  // the default stream, which runs inline, among them
@@ -276,7 +273,7 @@ class PagedWorker {
   void look() {
     ASSERT_EQ(allocator_.check_invariants(), std::nullopt);
     const PagedBound bound = allocator_.bound();
-    ASSERT_TRUE(bound.holds()) << bound.reserved_bytes;
+    ASSERT_TRUE(bound.is_kept()) << bound.reserved_bytes;
     const Account account = allocator_.account();
     ASSERT_EQ(account.sum(), account.total_bytes);
   }

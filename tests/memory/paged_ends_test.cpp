@@ -100,7 +100,7 @@ TEST_P(PagedEnds, ALimitALittleAboveLiveIsEnough) {
     const auto block = allocator.try_allocate(size);
     ASSERT_TRUE(block.has_value()) << "request " << i << " of " << size << " bytes";
     traffic.hold({.address = *block, .size = size});
-    ASSERT_TRUE(allocator.bound().holds());
+    ASSERT_TRUE(allocator.bound().is_kept());
     if (i % 100 == 0) {
       ASSERT_EQ(allocator.check_invariants(), std::nullopt) << i;
     }

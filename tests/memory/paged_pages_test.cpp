@@ -339,7 +339,7 @@ TEST_F(PagedPages, RandomBlocksStayWithinAFewPercentOfWhatIsLive) {
     allocator.free(place);
     place = allocator.allocate(1 + random() % 64_MiB);
     complete(StreamId::kDefault);
-    ASSERT_TRUE(allocator.bound().holds());
+    ASSERT_TRUE(allocator.bound().is_kept());
   }
   const Statistics stats = allocator.statistics();
   const auto live = static_cast<double>(stats.live_bytes.peak);

@@ -50,7 +50,7 @@ double reserved_over_live(unsigned seed) {
       for (const DeviceAddress block : request.kept) allocator.free(block);
       return true;
     });
-    EXPECT_TRUE(allocator.bound().holds());
+    EXPECT_TRUE(allocator.bound().is_kept());
   }
   EXPECT_EQ(allocator.check_invariants(), std::nullopt);
   const Statistics stats = allocator.statistics();
@@ -100,7 +100,7 @@ TEST(ServingRagged, WhereMuchIsStuckLargeBlocksAreKeptApart) {
   const DeviceAddress after = allocator.allocate(20_MiB);
   EXPECT_LT(distance(after, small), kFarAway) << "nothing is stuck any more";
   for (const DeviceAddress block : {apart, small, after}) allocator.free(block);
-  EXPECT_TRUE(allocator.bound().holds());
+  EXPECT_TRUE(allocator.bound().is_kept());
   EXPECT_EQ(allocator.check_invariants(), std::nullopt);
 }
 

@@ -17,7 +17,7 @@
 #include "headroom/device/device.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/memory/core.h"
-#include "headroom/memory/internal/notes.h"
+#include "headroom/memory/internal/records.h"
 #include "headroom/memory/internal/slab_cached.h"
 #include "headroom/memory/internal/slab_heap.h"
 #include "headroom/memory/internal/slab_walk.h"
@@ -66,7 +66,7 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     }
     std::unique_lock lock(mutex_);
     heap_.fold_own();
-    const BlockNote block{
+    const BlockRecord block{
         .address = is_slab ? heap_.allocate(size_bytes, stream, context) : take_large(size_bytes),
         .size_bytes = is_slab ? internal::SlabHeap::block_bytes(size_bytes)
                               : round_up(size_bytes, kMinBlockBytes),
@@ -96,13 +96,13 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
       const auto block = heap_.mark_pending(address);
       if (!block) return not_held();
       pending_.push_back(address);
-      record_free_requested(note_of(*block));
+      record_free_requested(record_of(*block));
       return {};
     }
     const auto block = has_begun ? heap_.finish_free(address) : heap_.free(address);
     if (!block) return not_held();
-    record_free_requested(note_of(*block));
-    record_free_completed(note_of(*block));
+    record_free_requested(record_of(*block));
+    record_free_completed(record_of(*block));
     return {};
   }
 
@@ -116,7 +116,7 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     const std::lock_guard lock(mutex_);
     heap_.fold_own();
     for (const DeviceAddress address : std::exchange(pending_, {})) {
-      record_free_completed(note_of(heap_.complete(address).value()));
+      record_free_completed(record_of(heap_.complete(address).value()));
     }
   }
   std::uint64_t do_empty_cache(PoolId /*pool*/) override { return flush(); }
@@ -175,8 +175,8 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
   }
 
   void fold_threads() const noexcept override { heap_.fold_all(); }
-  void hold_threads() const noexcept override { heap_.hold(); }
-  void release_threads() const noexcept override { heap_.release(); }
+  void pause_threads() const noexcept override { heap_.pause_threads(); }
+  void resume_threads() const noexcept override { heap_.resume_threads(); }
   void sinks_changed() noexcept override { heap_.require_lock(tells_of_blocks()); }
 
  private:
@@ -186,20 +186,20 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     if (free_pages_.empty() || !limit_allows(internal::kSlabPageBytes)) return 0;
     const DeviceAddress page = free_pages_.back();
     free_pages_.pop_back();
-    record_segment(Action::kSegmentAlloc, segment_note(page, internal::kSlabPageBytes, stream));
+    record_segment(Action::kSegmentAlloc, segment_record(page, internal::kSlabPageBytes, stream));
     return page;
   }
   void give_slab_page(DeviceAddress page) noexcept override {
     free_pages_.push_back(page);
     record_segment(Action::kSegmentFree,
-                   segment_note(page, internal::kSlabPageBytes, StreamId::kDefault));
+                   segment_record(page, internal::kSlabPageBytes, StreamId::kDefault));
   }
   void fold_tally(const internal::ThreadTally& tally) noexcept override { record_threads(tally); }
 
-  static SegmentNote segment_note(DeviceAddress address, std::uint64_t size, StreamId stream) {
+  static SegmentRecord segment_record(DeviceAddress address, std::uint64_t size, StreamId stream) {
     return {.address = address, .size_bytes = size, .stream = stream, .is_small = true};
   }
-  static BlockNote note_of(const internal::SlabBlock& block) noexcept {
+  static BlockRecord record_of(const internal::SlabBlock& block) noexcept {
     return {.address = block.address,
             .size_bytes = block.size_bytes,
             .requested_bytes = block.requested_bytes,
@@ -213,7 +213,7 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
   }
   DeviceAddress take_large(std::uint64_t size_bytes) {
     record_segment(Action::kSegmentAlloc,
-                   segment_note(next_large_, round_up(size_bytes, kMinBlockBytes), {}));
+                   segment_record(next_large_, round_up(size_bytes, kMinBlockBytes), {}));
     return std::exchange(next_large_, next_large_ + round_up(size_bytes, kMinBlockBytes));
   }
   device::DeviceResult<void> free_large(DeviceAddress address) {
@@ -223,14 +223,14 @@ class SlabAllocator final : public AllocatorCore, private internal::SlabPages {
     if (found == large_.end()) return not_held();
     record_free_requested(found->second);
     record_free_completed(found->second);
-    record_segment(Action::kSegmentFree, segment_note(address, found->second.size_bytes, {}));
+    record_segment(Action::kSegmentFree, segment_record(address, found->second.size_bytes, {}));
     large_.erase(found);
     return {};
   }
 
   DeviceAddress segment_;
   std::vector<DeviceAddress> free_pages_{};
-  std::map<DeviceAddress, BlockNote> large_{};
+  std::map<DeviceAddress, BlockRecord> large_{};
   DeviceAddress next_large_ = kLargeBase;
   std::map<DeviceAddress, std::vector<StreamId>> uses_{};
   std::vector<DeviceAddress> pending_{};

@@ -1,8 +1,6 @@
 // Datasets: what their examples are, and files that are not what they should be.
-#include <filesystem>
 #include <fstream>
 #include <set>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,11 +8,10 @@
 #include "headroom/nn.h"
 
 #include "tests/autograd/world.h"
+#include "tests/support/temp_folder.h"
 
 namespace headroom {
 namespace {
-
-namespace fs = std::filesystem;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -22,18 +19,13 @@ using testing::message_of;
 
 class DataFiles : public ::testing::Test {
  protected:
-  DataFiles() { fs::create_directories(folder_); }
-  ~DataFiles() override { fs::remove_all(folder_); }
-
   [[nodiscard]] std::string file(const std::string& name, const std::string& bytes) const {
-    const std::string path = (folder_ / name).string();
+    const std::string path = folder_.path(name);
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
 
-  fs::path folder_ = fs::path(::testing::TempDir()) /
-                     ("headroom-data-" + std::to_string(::getpid()) +
-                      ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  testing::TempFolder folder_{};
 };
 
 std::string big_endian_bytes(std::uint32_t value) {
@@ -170,7 +162,7 @@ TEST_F(DataFiles, BytesAreTokens) {
       message_of([&] { nn::ByteText(file("short", "abcde"), 5); }),
       HasSubstr("short: 5 bytes are too few for sequences of 5 bytes and the one that follows"));
   EXPECT_THAT(message_of([&] { nn::ByteText(file("empty", ""), 5); }), HasSubstr("too few"));
-  EXPECT_THAT(message_of([&] { nn::ByteText((folder_ / "none").string(), 5); }),
+  EXPECT_THAT(message_of([&] { nn::ByteText(folder_.path("none"), 5); }),
               HasSubstr("none: it cannot be opened: No such file or directory"));
   EXPECT_THAT(message_of([&] { nn::ByteText("x", 0); }), HasSubstr("at least 1 byte"));
 }

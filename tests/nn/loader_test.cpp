@@ -283,11 +283,7 @@ TEST(DataLoader, SaysHowManyWorkersCouldBeStartedAndEndsThem) {
 }
 
 constexpr bool kCanRefuseThreads = !testing::kIsSanitized;
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kStartsThreadsInAChild = false;
-#else
-constexpr bool kStartsThreadsInAChild = true;
-#endif
+constexpr bool kStartsThreadsInAChild = !testing::kHasThreadSanitizer;
 
 // Stacks that no address space has room for: no thread can be started at all.
 class NoThreads {

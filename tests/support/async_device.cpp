@@ -74,7 +74,7 @@ StreamId AsyncDevice::outer(StreamId stream) const noexcept {
 }
 
 template <class Work>
-AsyncDevice::Result<void> AsyncDevice::queue(StreamId stream, Work&& work) {
+AsyncDevice::Result<void> AsyncDevice::queue(StreamId stream, const Work& work) {
   auto gate = std::make_unique<GateTask>(GateTask{gates_, gates_.add(inner(stream))});
   if (auto queued = inner_->enqueue_host(inner(stream), {.run = run_gate, .data = gate.get()});
       !queued) {
@@ -82,6 +82,12 @@ AsyncDevice::Result<void> AsyncDevice::queue(StreamId stream, Work&& work) {
   }
   (void)gate.release();
   return work(inner(stream));
+}
+
+template <class Work>
+AsyncDevice::Result<void> AsyncDevice::queue_and_log(StreamId stream, const Work& work) {
+  if (log_ != nullptr) log_->add(stream, [this, stream, work] { return queue(stream, work); });
+  return queue(stream, work);
 }
 
 // Waits for all that is queued.
@@ -201,15 +207,24 @@ AsyncDevice::Result<void> AsyncDevice::do_copy_to_device(DeviceAddress to,
                                                          const void* from,
                                                          std::uint64_t size_bytes,
                                                          StreamId stream) {
-  return queue(stream, [&](StreamId own) {
-    return inner_->copy_to_device(near(to), from, size_bytes, own);
-  });
+  const auto copy = [=, this](const void* bytes) {
+    return queue(stream, [=, this](StreamId own) {
+      return inner_->copy_to_device(near(to), bytes, size_bytes, own);
+    });
+  };
+  if (log_ != nullptr) {
+    log_->add_upload(stream, from, size_bytes, [copy](const AsyncLog::Bytes& bytes) {
+      return copy(bytes.data());
+    });
+  }
+  return copy(from);
 }
 
 AsyncDevice::Result<void> AsyncDevice::do_copy_to_host(void* to,
                                                        DeviceAddress from,
                                                        std::uint64_t size_bytes,
                                                        StreamId stream) {
+  if (log_ != nullptr) log_->add_unrepeatable("a copy to the host");
   return queue(stream,
                [&](StreamId own) { return inner_->copy_to_host(to, near(from), size_bytes, own); });
 }
@@ -218,7 +233,7 @@ AsyncDevice::Result<void> AsyncDevice::do_copy_within(DeviceAddress to,
                                                       DeviceAddress from,
                                                       std::uint64_t size_bytes,
                                                       StreamId stream) {
-  return queue(stream, [&](StreamId own) {
+  return queue_and_log(stream, [=, this](StreamId own) {
     return inner_->copy_within(near(to), near(from), size_bytes, own);
   });
 }
@@ -228,6 +243,7 @@ AsyncDevice::Result<void> AsyncDevice::do_copy_peer(DeviceAddress to,
                                                     DeviceAddress from,
                                                     std::uint64_t size_bytes,
                                                     StreamId stream) {
+  if (log_ != nullptr) log_->add_unrepeatable("a copy from another device");
   Device& other = *dynamic_cast<AsyncDevice&>(source).inner_;
   return queue(stream, [&](StreamId own) {
     return inner_->copy_peer(near(to), other, near(from), size_bytes, own);
@@ -238,11 +254,17 @@ AsyncDevice::Result<void> AsyncDevice::do_fill(DeviceAddress to,
                                                std::uint8_t value,
                                                std::uint64_t size_bytes,
                                                StreamId stream) {
-  return queue(stream,
-               [&](StreamId own) { return inner_->fill(near(to), value, size_bytes, own); });
+  return queue_and_log(
+      stream, [=, this](StreamId own) { return inner_->fill(near(to), value, size_bytes, own); });
 }
 
+// A task with data owns it, mostly, and can run once.
 AsyncDevice::Result<void> AsyncDevice::do_enqueue_host(StreamId stream, device::HostTask task) {
+  if (log_ != nullptr && task.data != nullptr) log_->add_unrepeatable("a host task with data");
+  return queue_and_log(stream, [=, this](StreamId own) { return inner_->enqueue_host(own, task); });
+}
+
+AsyncDevice::Result<void> AsyncDevice::enqueue_launch(StreamId stream, device::HostTask task) {
   return queue(stream, [&](StreamId own) { return inner_->enqueue_host(own, task); });
 }
 
@@ -270,18 +292,42 @@ AsyncDevice::Result<std::vector<device::MemoryLevel>> AsyncDevice::do_measure() 
 
 // The inner device hears of blocks too, for AddressSanitizer. A stream that was released takes no
 // more work: its blocks stay as they are.
+void AsyncDevice::begin_block(DeviceAddress address,
+                              std::uint64_t size_bytes,
+                              StreamId stream) noexcept {
+  inner_->block_allocated(near(address), size_bytes, inner(stream));
+  (void)inner_->fill(near(address), kPoison, size_bytes, inner(stream));
+}
+
+void AsyncDevice::end_block(DeviceAddress address,
+                            std::uint64_t size_bytes,
+                            StreamId stream) noexcept {
+  (void)inner_->fill(near(address), kPoison, size_bytes, inner(stream));
+  inner_->block_freed(near(address), size_bytes, inner(stream));
+}
+
 void AsyncDevice::do_block_allocated(DeviceAddress address,
                                      std::uint64_t size_bytes,
                                      StreamId stream) noexcept {
-  inner_->block_allocated(near(address), size_bytes, inner(stream));
-  (void)inner_->fill(near(address), kPoison, size_bytes, inner(stream));
+  if (log_ != nullptr) {
+    log_->add(stream, [=, this] {
+      begin_block(address, size_bytes, stream);
+      return Result<void>();
+    });
+  }
+  begin_block(address, size_bytes, stream);
 }
 
 void AsyncDevice::do_block_freed(DeviceAddress address,
                                  std::uint64_t size_bytes,
                                  StreamId stream) noexcept {
-  (void)inner_->fill(near(address), kPoison, size_bytes, inner(stream));
-  inner_->block_freed(near(address), size_bytes, inner(stream));
+  if (log_ != nullptr) {
+    log_->add(stream, [=, this] {
+      end_block(address, size_bytes, stream);
+      return Result<void>();
+    });
+  }
+  end_block(address, size_bytes, stream);
 }
 
 }  // namespace headroom::testing

@@ -26,6 +26,7 @@
 #include "headroom/device/cpu/cpu_device.h"
 
 #include "tests/support/async_gates.h"
+#include "tests/support/async_log.h"
 
 namespace headroom::testing {
 
@@ -61,26 +62,6 @@ struct AsyncOptions {
 };
 
 class AsyncDevice final : public device::Device {
- public:
-  // Registers async_kernels() for kCuda.
-  explicit AsyncDevice(const AsyncOptions& options = {});
-  ~AsyncDevice() override;
-
-  [[nodiscard]] AsyncLaunches& launches() noexcept { return launches_; }
-
-  // Addresses of the device as the cpu device knows them.
-  [[nodiscard]] static constexpr bool is_far(device::DeviceAddress address) noexcept {
-    return (address & kFar) != 0;
-  }
-  [[nodiscard]] static constexpr device::DeviceAddress near(
-      device::DeviceAddress address) noexcept {
-    return address & ~kFar;
-  }
-
-  [[nodiscard]] bool owns_range(device::DeviceAddress address,
-                                std::uint64_t size_bytes) noexcept override;
-
- protected:
   using DeviceAddress = device::DeviceAddress;
   using EventId = device::EventId;
   using PageHandle = device::PageHandle;
@@ -88,6 +69,29 @@ class AsyncDevice final : public device::Device {
   template <class T>
   using Result = device::DeviceResult<T>;
 
+ public:
+  // Registers async_kernels() for kCuda.
+  explicit AsyncDevice(const AsyncOptions& options = {});
+  ~AsyncDevice() override;
+
+  [[nodiscard]] AsyncLaunches& launches() noexcept { return launches_; }
+  // From now on what is queued is kept there too; null ends that. One thread at a time.
+  void set_log(AsyncLog* log) noexcept { log_ = log; }
+  [[nodiscard]] AsyncLog* log() const noexcept { return log_; }
+  // A kernel's task, which the log has by itself.
+  Result<void> enqueue_launch(StreamId stream, device::HostTask task);
+
+  // Addresses of the device as the cpu device knows them.
+  [[nodiscard]] static constexpr bool is_far(DeviceAddress address) noexcept {
+    return (address & kFar) != 0;
+  }
+  [[nodiscard]] static constexpr DeviceAddress near(DeviceAddress address) noexcept {
+    return address & ~kFar;
+  }
+
+  [[nodiscard]] bool owns_range(DeviceAddress address, std::uint64_t size_bytes) noexcept override;
+
+ protected:
   Result<DeviceAddress> do_allocate_segment(std::uint64_t size_bytes) override;
   Result<void> do_free_segment(DeviceAddress address) override;
   Result<DeviceAddress> do_reserve_addresses(std::uint64_t size_bytes) override;
@@ -155,11 +159,17 @@ class AsyncDevice final : public device::Device {
   [[nodiscard]] StreamId outer(StreamId stream) const noexcept;
   // Puts a gate into the stream, and then the work.
   template <class Work>
-  Result<void> queue(StreamId stream, Work&& work);
+  Result<void> queue(StreamId stream, const Work& work);
+  // The same, and keeps the work in the log.
+  template <class Work>
+  Result<void> queue_and_log(StreamId stream, const Work& work);
+  void begin_block(DeviceAddress address, std::uint64_t size_bytes, StreamId stream) noexcept;
+  void end_block(DeviceAddress address, std::uint64_t size_bytes, StreamId stream) noexcept;
   void drain() noexcept;
 
   AsyncGates gates_;
   AsyncLaunches launches_;
+  AsyncLog* log_ = nullptr;
   std::unique_ptr<device::CpuDevice> inner_;
   StreamId default_stream_{};  // of the inner device
 };

@@ -202,15 +202,15 @@ class AsyncKernel {
       return failed("a wrong workspace");
     }
     if (room.total() > 0 && room.processor == 0) device.launches().count_more_workspace();
-    auto task = std::make_unique<Task>(Task{.args = args, .room = room, .where = where});
-    visit(task->args, [&device](auto*& pointer, const Extent& extent) {
+    Task task{.args = args, .room = room, .where = where};
+    visit(task.args, [&device](auto*& pointer, const Extent& extent) {
       if (is_of_nothing(pointer)) return;
       check_operand(device, reinterpret_cast<DeviceAddress>(pointer), extent);
     });
-    const auto queued =
-        device.enqueue_host(where.stream, {.run = &run_and_delete, .data = task.get()});
-    if (queued) (void)task.release();
-    return queued;
+    if (AsyncLog* const log = device.log()) {
+      log->add_launch(where.stream, [&device, task] { return queue(device, task); });
+    }
+    return queue(device, task);
   }
 
  private:
@@ -219,6 +219,14 @@ class AsyncKernel {
     Parts room;
     Launch where;
   };
+
+  static LaunchResult queue(AsyncDevice& device, const Task& task) {
+    auto own = std::make_unique<Task>(task);
+    const auto queued =
+        device.enqueue_launch(task.where.stream, {.run = &run_and_delete, .data = own.get()});
+    if (queued) (void)own.release();
+    return queued;
+  }
 
   template <class F>
   static void visit(Args& args, F&& use) {

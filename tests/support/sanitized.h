@@ -7,11 +7,17 @@
 
 namespace headroom::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsSanitized = true;
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kHasAddressSanitizer = true;
 #else
-inline constexpr bool kIsSanitized = false;
+inline constexpr bool kHasAddressSanitizer = false;
 #endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kHasThreadSanitizer = true;
+#else
+inline constexpr bool kHasThreadSanitizer = false;
+#endif
+inline constexpr bool kIsSanitized = kHasAddressSanitizer || kHasThreadSanitizer;
 
 // How many random cases to try: a quarter under a sanitizer, which looks for other faults.
 [[nodiscard]] constexpr int rounds(int usual) noexcept {

@@ -41,6 +41,14 @@ REFUSED = [
     ("benchmarks/a.cpp", '"headroom/memory/internal/pool.h"', "internal/ headers of memory"),
     ("benchmarks/a.cpp", "<cuda.h>", "CUDA headers stay in"),
     ("cli/a/a.cpp", '"benchmarks/bench.h"', "works without its benchmarks"),
+    ("cli/input/a.cpp", '"benchmarks/bench.h"', "works without its benchmarks"),
+    ("cli/plan/plan.cpp", '"cli/tune/tune.h"', "cli/tune/ is that command's own"),
+    ("cli/input/a.cpp", '"cli/tune/tune.h"', "cli/tune/ is that command's own"),
+    ("cli/main.cpp", '"cli/tune/tune.h"', "cli/tune/ is that command's own"),
+    ("benchmarks/claims/a.cpp", '"cli/demo/tour.h"', "cli/demo/ is that command's own"),
+    ("bindings/c/headroom.cpp", '"cli/command.h"', "bindings call the library"),
+    ("headroom/report/a.cpp", '"cli/command.h"', "know nothing of the command"),
+    ("examples/hello.cpp", '"benchmarks/bench.h"', "know nothing of the command"),
 ]
 
 ALLOWED = [
@@ -58,6 +66,10 @@ ALLOWED = [
     ("benchmarks/a.cpp", '"cli/command.h"'),
     ("benchmarks/torch/a.cpp", "<c10/cuda/CUDACachingAllocator.h>"),
     ("cli/devices/devices.cpp", '"cli/command.h"'),
+    ("cli/plan/plan.cpp", '"cli/plan/plan_page.h"'),
+    ("cli/plan/plan.cpp", '"cli/input/samples.h"'),
+    ("benchmarks/claims/a.cpp", '"cli/output/json_values.h"'),
+    ("tests/cli/a_test.cpp", '"cli/plan/plan.h"'),
     ("cli/devices/devices.cpp", "<CLI/CLI.hpp>"),
     ("examples/hello.cpp", '"headroom/headroom.h"'),
     ("tests/device/a_test.cpp", '"headroom/device/internal/ids.h"'),
@@ -133,6 +145,13 @@ class CheckIncludes(unittest.TestCase):
         self.plant("headroom/device/a.cpp", '"headroom/base/result.h"')
         self.assertEqual(self.run_script("--graph").stdout.split(), ["device", "base", "(1)"])
         self.assertIn('"device" -> "base"', self.run_script("--graph=dot").stdout)
+        (self.root / "benchmarks").mkdir()
+        (self.root / "benchmarks/a.cpp").write_text('#include "cli/command.h"\n')
+        (self.root / "bindings").mkdir()
+        (self.root / "bindings/a.cpp").write_text('#include "bindings/c/a.h"\n'
+                                                  '#include "benchmarks/a.h"\n')
+        self.assertEqual(self.run_script("--graph").stdout.splitlines()[1:],
+                         ["benchmarks cli (1)", "bindings   benchmarks (1)"])
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class HEADROOM_BRIDGE DeviceMemory {
   // By address; the default key means all pools.
   [[nodiscard]] std::vector<Segment> segments(PoolKey pool) const;
   [[nodiscard]] std::vector<TraceEntry> trace() const;
-  void note_snapshot();
+  void record_snapshot();
 
   // The filter is asked with a stream's handle. `capturing`: the stream that may be captured while
   // the scope is open.

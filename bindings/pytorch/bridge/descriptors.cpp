@@ -26,8 +26,8 @@ constexpr const char* kMagic = "headroom-share-1";
 constexpr std::size_t kTextBytes = 256;
 constexpr int kPatienceSeconds = 30;
 
-// One question and its answer; both sides are of one machine.
-struct Question {
+// One request and its answer; both sides are of one machine.
+struct DescriptorRequest {
   std::array<char, 64> key{};
   std::uint64_t id = 0;
   std::uint64_t first = 0;
@@ -142,7 +142,7 @@ Ticket parse_ticket(const std::string& text) {
   std::string magic;
   Ticket ticket;
   words >> magic >> ticket.name >> ticket.key >> ticket.id >> ticket.pieces;
-  if (!words || magic != kMagic || ticket.key.size() >= sizeof(Question::key) ||
+  if (!words || magic != kMagic || ticket.key.size() >= sizeof(DescriptorRequest::key) ||
       ticket.pieces == 0) {
     throw Error(
         "this is no memory that headroom shares; is it enabled in the process that sent it? "
@@ -205,15 +205,15 @@ void DescriptorServer::answer_one(int connection) {
   if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return;
   if (peer.uid != getuid()) return;
   for (;;) {
-    Question question;
-    const ssize_t got = recv(connection, &question, sizeof(question), 0);
-    if (got != static_cast<ssize_t>(sizeof(question))) return;
-    question.key.back() = '\0';
-    if (key_ != question.key.data() || question.count > kDescriptorsAtATime) return;
+    DescriptorRequest request;
+    const ssize_t got = recv(connection, &request, sizeof(request), 0);
+    if (got != static_cast<ssize_t>(sizeof(request))) return;
+    request.key.back() = '\0';
+    if (key_ != request.key.data() || request.count > kDescriptorsAtATime) return;
     Reply reply;
     std::vector<SharedPiece> pieces;
     try {
-      pieces = answer_(question.id, question.first, question.count);
+      pieces = answer_(request.id, request.first, request.count);
       reply.count = pieces.size();
       for (std::size_t i = 0; i < pieces.size(); ++i) reply.sizes[i] = pieces[i].size_bytes;
     } catch (const std::exception& error) {
@@ -236,11 +236,11 @@ void fetch_descriptors(const std::string& text,
     throw_system("the process that shares the memory cannot be reached; has it ended");
   }
   for (std::size_t first = 0; first < ticket.pieces;) {
-    Question question{.id = ticket.id,
-                      .first = first,
-                      .count = std::min(ticket.pieces - first, kDescriptorsAtATime)};
-    ticket.key.copy(question.key.data(), question.key.size() - 1);
-    if (send(connection.get(), &question, sizeof(question), MSG_NOSIGNAL) < 0) {
+    DescriptorRequest request{.id = ticket.id,
+                              .first = first,
+                              .count = std::min(ticket.pieces - first, kDescriptorsAtATime)};
+    ticket.key.copy(request.key.data(), request.key.size() - 1);
+    if (send(connection.get(), &request, sizeof(request), MSG_NOSIGNAL) < 0) {
       throw_system("the process that shares the memory does not listen");
     }
     std::vector<int> numbers;

@@ -158,9 +158,9 @@ std::vector<Segment> DeviceMemory::segments(PoolKey pool) const {
 
 std::vector<TraceEntry> DeviceMemory::trace() const { return impl_->history.trace(); }
 
-void DeviceMemory::note_snapshot() {
+void DeviceMemory::record_snapshot() {
   const auto active = impl_->allocator.statistics().active_bytes.all.current;
-  impl_->history.note_snapshot(static_cast<std::uint64_t>(active));
+  impl_->history.record_snapshot(static_cast<std::uint64_t>(active));
 }
 
 // --- Pools ---------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ std::vector<TraceEntry> DeviceHistory::trace() const {
   return ring_.all();
 }
 
-void DeviceHistory::note_snapshot(std::uint64_t active_bytes) {
+void DeviceHistory::record_snapshot(std::uint64_t active_bytes) {
   const std::lock_guard lock(mutex_);
   if (!settings_.is_enabled) return;
   ring_.add({.action = TraceAction::kSnapshot,

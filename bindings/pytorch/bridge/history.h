@@ -47,7 +47,7 @@ class DeviceHistory final : public memory::EventSink {
   void set(const HistorySettings& settings);
   void add_tracker(Tracker tracker);
   [[nodiscard]] std::vector<TraceEntry> trace() const;
-  void note_snapshot(std::uint64_t active_bytes);
+  void record_snapshot(std::uint64_t active_bytes);
 
   // Frees are to have the stack of the free.
   [[nodiscard]] bool wants_free_contexts() const noexcept {

@@ -34,7 +34,7 @@ class AddressTable {
     const std::uint32_t value = slots_[hole].value;
     if (value == kNone) return kNone;
     --size_;
-    // What stands behind and was pushed there by the erased entry moves up.
+    // Entries behind it, which the erased one had pushed there, move up.
     for (std::size_t i = next(hole); slots_[i].value != kNone; i = next(i)) {
       const std::size_t wanted = home(slots_[i].address);
       const bool stays = hole <= i ? hole < wanted && wanted <= i : hole < wanted || wanted <= i;

@@ -19,12 +19,12 @@ using SizeCounts = std::unordered_map<std::uint64_t, std::uint32_t>;
 // Counters of steps, scales and other numbers on the side.
 constexpr std::uint64_t kTinyBytes = 512;
 
-// What cuBLAS takes for a handle, on GPUs since Hopper and before.
+// The workspaces of a cuBLAS handle, on GPUs since Hopper and before.
 bool is_library_size(std::uint64_t size_bytes) {
   return size_bytes == 32_MiB || size_bytes == 8_MiB + 128_KiB;
 }
 
-// Twice a size may be another size of the same model; of so many sizes it is not for all of them.
+// Twice a size may be another size of the same model; of many sizes it is not for all of them.
 constexpr std::size_t kFewestSizes = 4;
 
 // A program that does the same so often has loaded what was there before.

@@ -1,4 +1,4 @@
-// What blocks are for, from lifetimes and sizes alone: for recordings without stacks.
+// Categories of blocks from lifetimes and sizes alone: for recordings without stacks.
 //
 // Gradients are the key. They have the sizes of parameters, are made between the turn of a pass and
 // its end, and outlive it; once they are found, what was there before the first pass is parameters,

@@ -31,7 +31,7 @@ void SegmentMap::add_range(const SegmentInfo& range) {
   const auto [at, is_new] = segments_.emplace(range.address, range);
   if (!is_new) return;
   unknown_.insert(range.address);
-  // What is known of a neighbour holds for the whole run.
+  // A fact about a neighbour holds for the whole run.
   const auto join = [&](auto left, auto right) {
     SegmentInfo joined = is_kind_known(left->first) ? left->second : right->second;
     const bool is_known = is_kind_known(left->first) || is_kind_known(right->first);

@@ -6,19 +6,21 @@
 #include <string>
 #include <string_view>
 
+#include "headroom/memory/annotation.h"
+
 namespace headroom::analysis::internal {
 namespace {
 
 constexpr std::uint8_t kNotYet = 255;
 
-using Words = std::initializer_list<std::string_view>;
+using WordList = std::initializer_list<std::string_view>;
 
-bool has_word(std::string_view text, Words words) {
+bool has_word(std::string_view text, WordList words) {
   return std::ranges::any_of(
       words, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
-bool is_word(std::string_view text, Words words) {
+bool is_word(std::string_view text, WordList words) {
   return std::ranges::find(words, text) != words.end();
 }
 
@@ -174,12 +176,9 @@ Asker Askers::by_stack(StackId stack) const {
 Asker Askers::by_annotation(DetailsId details) const {
   const auto& path = index_.trace().details[details].user_metadata;
   if (!path) return Asker::kUnknown;
-  std::string_view rest = index_.trace().strings[*path];
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('/'), rest.size());
-    const Asker asker = asker_of_scope(rest.substr(0, end));
+  for (const std::string_view part : memory::split_annotation(index_.trace().strings[*path])) {
+    const Asker asker = asker_of_scope(part);
     if (asker != Asker::kUnknown) return asker;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return Asker::kUnknown;
 }

@@ -1,4 +1,4 @@
-// What the stack or the annotation of a block says about the code that asked for it.
+// The part of a program that asked for a block, from the block's stack or annotation.
 #pragma once
 
 #include <cstdint>

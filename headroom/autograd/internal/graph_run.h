@@ -33,7 +33,7 @@ class GraphRun {
 
   // `gradients` go with the roots. Returns those of the targets, undefined where none arrived.
   std::vector<Tensor> run(std::vector<Tensor> gradients);
-  // What the caller queues from now on comes after what this has queued on other streams.
+  // Work that the caller queues from now on comes after the work of this run on other streams.
   void join_streams() noexcept;
 
  private:
@@ -74,7 +74,7 @@ class GraphRun {
   // Where the gradient of a node is added up and used: on the stream of its forward, and for a
   // leaf, where its gradients come from.
   [[nodiscard]] Stream stream_of(Node& node);
-  void note_stream(const Stream& used, const Stream& callers);
+  void add_used_stream(const Stream& used, const Stream& callers);
   // The path under which what `node` makes is allocated.
   [[nodiscard]] memory::AnnotationId path_for(const Node& node);
 

@@ -1,4 +1,4 @@
-// What autograd hangs on a tensor.
+// The state that autograd keeps with a tensor.
 #pragma once
 
 #include <memory>

@@ -17,11 +17,11 @@ struct Layout {
   Shape shape{};
   Strides strides{};
   std::int64_t offset = 0;
-
-  [[nodiscard]] static Layout of(const tensor::Impl& impl) {
-    return {.shape = impl.shape, .strides = impl.strides, .offset = impl.offset};
-  }
 };
+
+[[nodiscard]] inline Layout layout_of(const tensor::Impl& impl) {
+  return {.shape = impl.shape, .strides = impl.strides, .offset = impl.offset};
+}
 
 // Brings the state of a view up to date.
 void refresh_view(tensor::Impl& impl);

@@ -71,7 +71,7 @@ std::map<int, Cache> read_caches(const std::vector<int>& processors, const fs::p
   return caches;
 }
 
-// What the C library found out by asking the processor. It does not know who shares what.
+// The caches as the C library found them. It does not know which cores share one.
 std::map<int, Cache> guess_caches(const std::vector<int>& processors) {
   std::map<int, Cache> caches;
 #if defined(_SC_LEVEL1_DCACHE_SIZE)

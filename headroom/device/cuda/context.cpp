@@ -13,7 +13,7 @@ namespace {
 constinit std::array<std::atomic<std::uint64_t>, 64> context_bytes_of_card{};
 
 // Others come and go on the card meanwhile: what no context takes is not one's.
-void note_context_bytes(int index, std::uint64_t before, std::uint64_t after) noexcept {
+void record_context_bytes(int index, std::uint64_t before, std::uint64_t after) noexcept {
   constexpr std::uint64_t kLeast = 16_MiB;
   constexpr std::uint64_t kMost = 4_GiB;
   const std::uint64_t taken = after > before ? after - before : 0;
@@ -44,7 +44,7 @@ DeviceResult<CUcontext> CudaContext::retain() noexcept {
     return Unexpected(retained.error());
   }
   const auto after = before ? nvml_used_bytes(pci_bus_id_) : std::nullopt;
-  if (before && after) note_context_bytes(index_, *before, *after);
+  if (before && after) record_context_bytes(index_, *before, *after);
   return context;
 }
 

@@ -9,7 +9,7 @@
 // on the first call that needs it: making a CudaDevice takes no memory of the card. Whatever
 // context the calling thread has is put back after each call.
 //
-// What differs from other backends:
+// Differences from other backends:
 //  - Copies from or to host memory that is not pinned may wait for the stream, as in CUDA.
 //  - free_pinned, like free_segment, may wait for all queued work.
 //  - A host task runs on a thread of its stream's own, so it may call the device; what it frees
@@ -33,8 +33,8 @@ namespace headroom::device {
 
 struct CudaOptions {
   int index = 0;  // as CUDA numbers the devices, CUDA_VISIBLE_DEVICES included
-  // What this device may take of the card, which is then all it knows of: memory_info speaks of
-  // these bytes. Nothing: the whole card, shared with whoever else is on it.
+  // The share of the card that this device may take, which is then all it knows of: memory_info
+  // speaks of these bytes. Nothing: the whole card, shared with whoever else is on it.
   std::optional<std::uint64_t> capacity_bytes{};
   // The default stream is a stream of this device's own, which can be captured into a graph, rather
   // than the legacy default stream of CUDA, which cannot and which other streams wait for.

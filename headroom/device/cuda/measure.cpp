@@ -125,7 +125,7 @@ struct Card {
   std::uint64_t l2_bytes = 0;
 
   [[nodiscard]] unsigned blocks() const noexcept { return 2 * multiprocessors; }
-  // What all threads read in one step.
+  // The bytes that all threads read in one step.
   [[nodiscard]] std::uint64_t step_bytes() const noexcept {
     return std::uint64_t{blocks()} * kThreads * kThreadBytes;
   }

@@ -21,6 +21,23 @@ Unexpected<DeviceStatus> asked_for(DeviceStatus status,
   return Unexpected(status);
 }
 
+// Enters a new range of the driver by `add`; where that fails, `give_back` returns it.
+template <class Add, class GiveBack>
+DeviceResult<DeviceAddress> added_or_given_back(CUdeviceptr address,
+                                                const Add& add,
+                                                const GiveBack& give_back) {
+  try {
+    if (auto added = add(); !added) {
+      give_back();
+      return Unexpected(added.error());
+    }
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  return DeviceAddress{address};
+}
+
 }  // namespace
 
 CudaMemory::CudaMemory(CudaContext& context, LedgerLimits limits, PageReaders readers)
@@ -58,18 +75,13 @@ DeviceResult<DeviceAddress> CudaMemory::allocate_segment(std::uint64_t size_byte
   if (auto made = context_.call(context_.driver().cuMemAlloc, &address, size_bytes); !made) {
     return asked_for(made.error(), size_bytes);
   }
-  const auto give_back = [&] { (void)context_.call(context_.driver().cuMemFree, address); };
-  try {
-    const std::scoped_lock lock(mutex_);
-    if (auto added = ledger_.add_segment(address, size_bytes); !added) {
-      give_back();
-      return Unexpected(added.error());
-    }
-  } catch (...) {
-    give_back();
-    throw;
-  }
-  return DeviceAddress{address};
+  return added_or_given_back(
+      address,
+      [&] {
+        const std::scoped_lock lock(mutex_);
+        return ledger_.add_segment(address, size_bytes);
+      },
+      [&] { (void)context_.call(context_.driver().cuMemFree, address); });
 }
 
 // Out of the ledger first: once the driver has it, the address may come back to another thread.
@@ -132,18 +144,13 @@ DeviceResult<DeviceAddress> CudaMemory::reserve_addresses(std::uint64_t size_byt
       !made) {
     return asked_for(made.error(), size_bytes, StatusCode::kOutOfAddressSpace);
   }
-  const auto give_back = [&] { (void)context_.call(driver.cuMemAddressFree, address, size_bytes); };
-  try {
-    const std::scoped_lock lock(mutex_);
-    if (auto added = ledger_.add_reservation(address, size_bytes); !added) {
-      give_back();
-      return Unexpected(added.error());
-    }
-  } catch (...) {
-    give_back();
-    throw;
-  }
-  return DeviceAddress{address};
+  return added_or_given_back(
+      address,
+      [&] {
+        const std::scoped_lock lock(mutex_);
+        return ledger_.add_reservation(address, size_bytes);
+      },
+      [&] { (void)context_.call(driver.cuMemAddressFree, address, size_bytes); });
 }
 
 DeviceResult<void> CudaMemory::release_addresses(DeviceAddress address) {

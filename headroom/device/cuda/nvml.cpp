@@ -59,7 +59,7 @@ const Nvml* nvml() {
   return kept;
 }
 
-// What the system calls it; empty for a process of another container.
+// The system's name of a process; empty for a process of another container.
 std::string process_name(std::int64_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
   std::string name;

@@ -63,7 +63,7 @@ CudaStreams::Stream::~Stream() {
   if (tasks != nullptr) tasks->stop();
   if (!is_owned) return;
   const CudaScope scope(context, CaptureMode::kRelaxed);
-  // What is queued still runs; the driver keeps the stream until then.
+  // Queued work still runs; the driver keeps the stream until then.
   if (scope) (void)context.driver().cuStreamDestroy(native);
 }
 

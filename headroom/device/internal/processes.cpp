@@ -7,7 +7,7 @@
 namespace headroom::device::internal {
 namespace {
 
-// What rounding of the driver's may add up to; a context takes more.
+// The most that the driver's rounding may add up to; a context takes more.
 constexpr std::uint64_t kLeastProcess = 256_MiB;
 
 // Processes that the system does not know by their numbers are counted elsewhere: this one may be

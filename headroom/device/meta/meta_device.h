@@ -26,7 +26,7 @@
 
 namespace headroom::device {
 
-// What a meta device copies from the backend it stands for.
+// The properties that a meta device copies from the backend it stands for.
 struct BackendProfile {
   DeviceKind stands_for = DeviceKind::kCuda;
   std::uint64_t granularity_bytes = 2_MiB;
@@ -34,7 +34,7 @@ struct BackendProfile {
   std::uint64_t max_reservation_bytes = 32_TiB;  // see CudaDevice
   std::uint64_t max_mappings = std::uint64_t{1} << 32U;
   bool has_virtual_memory = true;
-  // What kernels may choose their workspaces by.
+  // Kernels may choose their workspaces by these.
   int multiprocessors = 0;
   std::string architecture = "none";
 };
@@ -58,12 +58,12 @@ struct MetaOptions {
   BackendProfile profile{};
   EventCompletion events = EventCompletion::kAtOnce;
   AddressOrder addresses = AddressOrder::kDescending;
-  // What now() answers. Without one time stands still, and whatever happens depends on nothing but
+  // The clock of now(). Without one time stands still, and whatever happens depends on nothing but
   // the calls.
   std::function<std::chrono::nanoseconds()> clock{};
 };
 
-// What exists on a device in the middle of a history.
+// The state of a device in the middle of a history.
 struct MetaState {
   struct Segment {
     DeviceAddress address = 0;
@@ -138,7 +138,7 @@ class MetaDevice final : public Device {
   // exceeds the capacity, and then changes nothing. Answers the new handle of every mapping, in
   // order, and then of the unmapped pages.
   DeviceResult<std::vector<RestoredPages>> restore(const MetaState& state) noexcept;
-  // What exists now, in order of address.
+  // The current state, in order of address.
   [[nodiscard]] MetaState state() const;
 
   [[nodiscard]] std::chrono::nanoseconds now() const noexcept override;

@@ -127,7 +127,7 @@ class PyTorchRemedies {
   std::vector<MessageRemedy> remedies_{};
 };
 
-// What there is does not hold what is held and asked for, whatever is cached.
+// The device is too small for the blocks in use and the request, whatever is cached.
 bool is_too_much(const memory::PyTorchMessage& numbers) {
   const std::uint64_t room =
       std::min(numbers.total_bytes.value_or(UINT64_MAX), numbers.limit_bytes.value_or(UINT64_MAX));
@@ -292,7 +292,7 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
   }
 }
 
-// What was asked for beside what there was, where a text has both.
+// The request beside the memory that there was, where a text has both.
 std::optional<Verdict> verdict_of(const OomMessage& message) {
   const memory::PyTorchMessage& numbers = message.numbers;
   if (message.writer == Writer::kRay) return Verdict::kShortage;

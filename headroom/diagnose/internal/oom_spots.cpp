@@ -166,7 +166,7 @@ constexpr Anchor kAnchors[] = {
     {"SIGNAL:9(Killed)", Writer::kKilled, Strength::kHint},
 };
 
-// What may stand right before the value of a field.
+// Characters that may stand right before the value of a field.
 constexpr std::string_view kBeforeAValue = ":(['\"=)]";
 constexpr std::size_t kNone = std::string_view::npos;
 

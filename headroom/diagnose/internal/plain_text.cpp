@@ -9,7 +9,7 @@
 namespace headroom::diagnose::internal {
 namespace {
 
-// What stands at the start of a text: how long it is, and what to write instead.
+// A piece at the start of a text: how long it is, and the text to write instead.
 struct Piece {
   std::size_t length = 0;  // 0: nothing special
   std::string_view instead{};

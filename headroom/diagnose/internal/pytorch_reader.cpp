@@ -1,4 +1,4 @@
-// What PyTorch's own allocators say, by device and release. Texts are squeezed: they have no
+// Messages of PyTorch's own allocators, by device and release. Texts are squeezed: they have no
 // blanks.
 #include <algorithm>
 
@@ -115,7 +115,7 @@ std::optional<ReadMessage> read_cuda_pool(const Spot& spot,
   return out;
 }
 
-// What ranks wrote into one another's lines: the numbers behind may be of either.
+// Whether ranks wrote into one another's lines: the numbers behind may be of either.
 bool is_mixed(std::string_view text) {
   constexpr std::string_view kOnce = "totalcapac";
   const std::size_t first = text.find(kOnce);

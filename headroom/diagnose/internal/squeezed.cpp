@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "headroom/base/bytes.h"
 #include "headroom/diagnose/internal/plain_text.h"
 
 namespace headroom::diagnose::internal {
@@ -301,6 +302,20 @@ Squeezed squeeze(std::string_view log) {
   return out;
 }
 
+namespace {
+
+// Tools that print tables write one letter, too.
+std::optional<ByteUnit> leading_unit(std::string_view text) {
+  if (const auto unit = leading_byte_unit(text)) return unit;
+  constexpr std::array<ByteUnit, 4> kLetters{
+      {{"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}}};
+  const auto found = std::ranges::find_if(
+      kLetters, [&](const ByteUnit& unit) { return text.starts_with(unit.name); });
+  return found == kLetters.end() ? std::nullopt : std::optional(*found);
+}
+
+}  // namespace
+
 std::optional<SizeText> leading_size(std::string_view text) {
   std::string digits;
   std::size_t length = 0;
@@ -314,33 +329,12 @@ std::optional<SizeText> leading_size(std::string_view text) {
   const auto [end, error] = std::from_chars(
       digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed);
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  struct Unit {
-    std::string_view name;
-    double bytes;
-  };
-  constexpr std::array<Unit, 15> kNames{Unit{"bytes", 1},
-                                        Unit{"KiB", 0x1p10},
-                                        Unit{"MiB", 0x1p20},
-                                        Unit{"GiB", 0x1p30},
-                                        Unit{"TiB", 0x1p40},
-                                        Unit{"kB", 0x1p10},
-                                        Unit{"KB", 0x1p10},
-                                        Unit{"MB", 0x1p20},
-                                        Unit{"GB", 0x1p30},
-                                        Unit{"TB", 0x1p40},
-                                        Unit{"B", 1},
-                                        Unit{"K", 0x1p10},
-                                        Unit{"M", 0x1p20},
-                                        Unit{"G", 0x1p30},
-                                        Unit{"T", 0x1p40}};
-  for (const Unit& unit : kNames) {
-    if (!text.substr(length).starts_with(unit.name)) continue;
-    const double bytes = value * unit.bytes;
-    return SizeText{
-        .bytes = bytes >= 0x1p60 ? kMostBytes : static_cast<std::uint64_t>(std::llround(bytes)),
-        .length = length + unit.name.size()};
-  }
-  return std::nullopt;
+  const auto unit = leading_unit(text.substr(length));
+  if (!unit) return std::nullopt;
+  const double bytes = value * unit->bytes;
+  return SizeText{
+      .bytes = bytes >= 0x1p60 ? kMostBytes : static_cast<std::uint64_t>(std::llround(bytes)),
+      .length = length + unit->name.size()};
 }
 
 std::optional<std::uint64_t> leading_number(std::string_view text) {

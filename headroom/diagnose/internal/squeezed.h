@@ -28,7 +28,7 @@ struct Squeezed {
     std::size_t at = 0;
     std::size_t line = 0;
   };
-  // What one speaker wrote, which no other's lines interrupt here.
+  // A part of the text by one speaker, which no other's lines interrupt.
   struct Part {
     std::size_t from = 0;
     std::size_t to = 0;

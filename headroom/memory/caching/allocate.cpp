@@ -146,16 +146,16 @@ namespace {
 
 // Keeps the pool of a request alive while the lock is open: meanwhile a callback, or another
 // thread, may release it and empty the cache.
-class PoolHold {
+class PoolInUse {
  public:
-  explicit PoolHold(const BlockPool& pool) noexcept : owner_(pool.owner) {
+  explicit PoolInUse(const BlockPool& pool) noexcept : owner_(pool.owner) {
     if (owner_ != nullptr) ++owner_->requests;
   }
-  ~PoolHold() {
+  ~PoolInUse() {
     if (owner_ != nullptr) --owner_->requests;
   }
-  PoolHold(const PoolHold&) = delete;
-  PoolHold& operator=(const PoolHold&) = delete;
+  PoolInUse(const PoolInUse&) = delete;
+  PoolInUse& operator=(const PoolInUse&) = delete;
 
  private:
   internal::PrivatePool* owner_;
@@ -188,7 +188,7 @@ CachingAllocator::Block* CachingAllocator::take_from_failure_pools(const Request
 // does PyTorch.
 CachingAllocator::Grown CachingAllocator::allocate_slowly(std::unique_lock<Mutex>& lock,
                                                           const Request& request) {
-  const PoolHold hold(*request.pool);
+  const PoolInUse in_use(*request.pool);
   if (run_free_callbacks(lock)) {
     prepare();
     if (const auto at = find_free_block(request); at != request.index->end()) {
@@ -349,7 +349,7 @@ inline CachingAllocator::Block& CachingAllocator::hand_out(const Request& reques
   block.requested = request.asked;
   block.context = current_context();
   state_->active.insert(block.address, &block);
-  record_alloc(note_of(block));
+  record_alloc(record_of(block));
   if (block.size >= state_->config.max_split_bytes) stats_.oversize_allocations.increase(1);
   if (device_.tracks_blocks()) device_.block_allocated(block.address, block.size, block.stream);
   return block;

@@ -43,7 +43,7 @@ CachingAllocator::~CachingAllocator() {
     });
     for (Block* block : held) {
       block->is_allocated = false;
-      record_free_requested(note_of(*block));
+      record_free_requested(record_of(*block));
       s.pending.add(*block, [this](Block& done) { complete_free(done); });
     }
     release_everything();
@@ -107,7 +107,7 @@ void CachingAllocator::make_pool(PoolId id) { state_->make_private_pool(id); }
 
 // --- Taking memory ahead -------------------------------------------------------------------------
 
-// What was asked for, or all that the device and the limit allow, in whole steps.
+// The bytes that were asked for, or all that the device and the limit allow, in whole steps.
 device::DeviceResult<std::uint64_t> CachingAllocator::bytes_to_reserve(
     std::optional<std::uint64_t> size_bytes, std::uint64_t step) const {
   if (size_bytes) {

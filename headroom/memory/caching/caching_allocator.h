@@ -184,7 +184,7 @@ class CachingAllocator final : public AllocatorCore {
   void restore_reservation(const ReservationInfo& reservation,
                            std::span<const SegmentInfo> segments);
   Block& restore_block(const BlockInfo& info, const Block& like, Block* prev);
-  [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
+  [[nodiscard]] static BlockRecord record_of(const Block& block) noexcept;
   template <class Function>
   void for_each_pool(Function&& function) const;
   template <class Function>

@@ -1,4 +1,4 @@
-// What can be seen of a CachingAllocator: snapshots, the account, invariants.
+// A CachingAllocator seen from outside: snapshots, the account, invariants.
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -96,14 +96,7 @@ AllocatorCore::CoreAccount CachingAllocator::core_account(StreamId stream) const
 }
 
 std::vector<AllocatorCore::LiveBlock> CachingAllocator::live_blocks() const {
-  std::vector<LiveBlock> blocks;
-  blocks.reserve(state_->active.size());
-  state_->active.for_each([&](const Block& block) {
-    if (!block.is_allocated) return;
-    blocks.push_back(
-        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
-  });
-  return blocks;
+  return internal::held_blocks<LiveBlock>(state_->active);
 }
 
 std::vector<SegmentInfo> CachingAllocator::segments_locked() const {
@@ -148,7 +141,7 @@ std::optional<std::string> check_neighbours(const internal::Block& block) {
   return std::nullopt;
 }
 
-// What the blocks themselves add up to, counted by walking them.
+// The sums of the blocks themselves, counted by walking them.
 struct Tally {
   std::int64_t reserved = 0;
   std::int64_t active = 0;

@@ -23,7 +23,7 @@ DeviceResult<void> CachingAllocator::do_free(DeviceAddress address) {
   block.index->prepare(1);
   if (acts_as_capturing()) s.pending.prepare();
   block.is_allocated = false;
-  record_free_requested(note_of(block));
+  record_free_requested(record_of(block));
   if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.decrease(1);
   if (block.stream_uses.empty()) {
     complete_free(block);
@@ -91,7 +91,7 @@ void CachingAllocator::complete_free(Block& block) {
   BlockPool& pool = *block.pool;
   internal::FreeIndex& index = *block.index;
   index.prepare(1);
-  const BlockNote note = note_of(block);
+  const BlockRecord record = record_of(block);
   if (device_.tracks_blocks()) device_.block_freed(block.address, block.size, block.stream);
   state_->active.erase(block.address);
 
@@ -123,7 +123,7 @@ void CachingAllocator::complete_free(Block& block) {
   } else {
     index.insert(block);
   }
-  record_free_completed(note);
+  record_free_completed(record);
 }
 
 // --- Blocks that other streams use ---------------------------------------------------------------
@@ -213,7 +213,7 @@ void CachingAllocator::release_private_pools(std::optional<PoolId> only) {
   }
 }
 
-// What a program asks for, as opposed to the flush of a request. Returns the bytes.
+// The flush that a program asks for, as opposed to that of a request. Returns the bytes.
 std::uint64_t CachingAllocator::release_everything() {
   const std::uint64_t before = reserved_bytes();
   release_empty_segments();
@@ -331,7 +331,7 @@ void CachingAllocator::collect_garbage() {
   }
 }
 
-// What the device would not take back earlier.
+// Tries again to give back the pages that the device refused earlier.
 void CachingAllocator::retry_strays() {
   const auto is_settled = [](const DeviceResult<void>& result) {
     return result || is_gone(result.error());

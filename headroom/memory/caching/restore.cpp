@@ -173,7 +173,7 @@ CachingAllocator::Block& CachingAllocator::restore_block(const BlockInfo& info,
     block.requested = info.requested_bytes;
     block.context = {.category = info.category, .annotation = info.annotation};
     s.active.insert(block.address, &block);
-    record_alloc(note_of(block));
+    record_alloc(record_of(block));
     if (block.size >= s.config.max_split_bytes) stats_.oversize_allocations.increase(1);
   }
   return block;

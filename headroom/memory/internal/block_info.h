@@ -1,8 +1,9 @@
-// What every core answers about a block, and about an address where none starts. Block is a core's
+// The answers of every core about a block, and an address where none starts. Block is a core's
 // own type.
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "headroom/device/device.h"
 #include "headroom/memory/types.h"
@@ -24,6 +25,19 @@ template <class Block>
           .state = block_state(block),
           .category = block.context.category,
           .annotation = block.context.annotation};
+}
+
+// The blocks of a core's map that somebody holds, as Live: its sizes and its context.
+template <class Live, class Map>
+[[nodiscard]] std::vector<Live> held_blocks(const Map& active) {
+  std::vector<Live> blocks;
+  blocks.reserve(active.size());
+  active.for_each([&](const auto& block) {
+    if (!block.is_allocated) return;
+    blocks.push_back(
+        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
+  });
+  return blocks;
 }
 
 // A free of what is not held.

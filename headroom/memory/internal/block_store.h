@@ -1,4 +1,4 @@
-// What the blocks of every core have in common: the streams that use one, and where the objects
+// The parts that the blocks of every core share: the streams that use one, and where the objects
 // that describe them come from.
 #pragma once
 

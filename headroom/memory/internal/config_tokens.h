@@ -71,8 +71,8 @@ struct ConfigEntry {
 // Text from outside, fit for a message: in quotes, short, what is not ASCII replaced.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
-// What was read, up to the first error of syntax. Faults of the entries themselves come before that
-// error, as they do in PyTorch, which reads and applies in one go.
+// The entries that were read, up to the first error of syntax. Faults of the entries themselves
+// come before that error, as they do in PyTorch, which reads and applies in one go.
 struct ConfigEntries {
   std::vector<ConfigEntry> entries{};
   std::string error{};  // empty when all was read

@@ -1,4 +1,4 @@
-// What current_context() returns, for those who cannot afford the call.
+// The value of current_context(), for those who cannot afford the call.
 //
 // Plain data: reading it takes no lock, and it needs neither construction nor destruction, so that
 // it serves allocations made while a thread or the process ends.

@@ -163,7 +163,7 @@ class alignas(128) ThreadCache {
   // The same in two steps, with a sequentially consistent swap of something between them.
   void say_inside() noexcept { is_inside_.store(true, kBeforeSwap); }
   [[nodiscard]] bool may_stay() noexcept {
-    if (!is_held_.load()) [[likely]] {
+    if (!is_paused_.load()) [[likely]] {
       return true;
     }
     leave();
@@ -172,11 +172,11 @@ class alignas(128) ThreadCache {
   void leave() noexcept { is_inside_.store(false, std::memory_order_release); }
 
   // With the lock, by any thread.
-  void hold() noexcept {
-    is_held_.exchange(true);
+  void pause_owner() noexcept {
+    is_paused_.exchange(true);
     while (is_inside_.load()) std::this_thread::yield();
   }
-  void let_go() noexcept { is_held_.store(false, std::memory_order_release); }
+  void resume_owner() noexcept { is_paused_.store(false, std::memory_order_release); }
 
   [[nodiscard]] Magazines* find(StreamId stream) const noexcept {
     for (const auto& magazines : streams) {
@@ -197,7 +197,7 @@ class alignas(128) ThreadCache {
 #endif
 
   std::atomic<bool> is_inside_{false};
-  std::atomic<bool> is_held_{false};
+  std::atomic<bool> is_paused_{false};
 };
 
 // Keeps a heap from going away while a thread that ends gives its blocks back to it.
@@ -206,9 +206,9 @@ struct HeapLink {
   std::atomic<SlabHeap*> heap{nullptr};  // written with the mutex; null once the heap is closed
 };
 
-// What this thread used last. Plain data: it takes neither construction nor destruction, so that
-// blocks can be freed while a thread ends. Heaps have numbers of their own, never given twice, so a
-// heap that is gone is not found.
+// The cache that this thread used last. Plain data: it takes neither construction nor destruction,
+// so that blocks can be freed while a thread ends. Heaps have numbers of their own, never given
+// twice, so a heap that is gone is not found.
 struct LastUsed {
   std::uint64_t heap = 0;
   StreamId stream = StreamId::kDefault;

@@ -53,7 +53,7 @@ class FilterCall {
   FilterCall* outer_;
 };
 
-// What every core's private pool has.
+// The base of every core's private pool.
 struct PoolUse {
   explicit PoolUse(PoolId pool_id) noexcept : id(pool_id) {}
 

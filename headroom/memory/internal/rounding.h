@@ -35,7 +35,7 @@ namespace headroom::memory::internal {
   return round_up(size, kMinBlockBytes);
 }
 
-// What is asked of the device for a request of this rounded size.
+// The size asked of the device for a request of this rounded size.
 [[nodiscard]] inline std::uint64_t segment_size(std::uint64_t rounded,
                                                 const AllocatorConfig& config) noexcept {
   if (rounded <= kSmallBytes) return kSmallSegmentBytes;

@@ -345,7 +345,7 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
       if (!add_thread_cache(id_, link_, made)) return nullptr;
       caches_.push_back(made);
       cache = made.get();
-      if (holds_ > 0) cache->hold();
+      if (pauses_ > 0) cache->pause_owner();
     }
     cache->streams.push_back(std::make_unique<Magazines>(stream));
     const LastUsed* const used = use_magazines(id_, stream);
@@ -387,9 +387,9 @@ void SlabHeap::enable_magazines(bool is_enabled) noexcept {
     return;
   }
   mode_.fetch_or(kOff, std::memory_order_relaxed);
-  hold();
+  pause_threads();
   for (const auto& cache : caches_) drain(*cache);
-  release();
+  resume_threads();
 }
 
 void SlabHeap::require_lock(bool is_required) noexcept {
@@ -411,43 +411,43 @@ void SlabHeap::fold(ThreadCache& cache) noexcept {
 void SlabHeap::fold_own_and_mark() noexcept {
   ThreadCache* const cache = enter();
   if (cache != nullptr) fold(*cache);
-  // What this thread does next mixes with what the others have not folded yet.
+  // This thread's next calls mix with those that the others have not folded yet.
   static constexpr ThreadTally kNotAlone{.is_alone = false};
   if (caches_.size() > (cache != nullptr ? 1U : 0U)) pages_.fold_tally(kNotAlone);
 }
 
 void SlabHeap::fold_all() noexcept {
-  hold();
-  release();
+  pause_threads();
+  resume_threads();
 }
 
-void SlabHeap::hold() noexcept {
-  if (holds_++ > 0) return;
+void SlabHeap::pause_threads() noexcept {
+  if (pauses_++ > 0) return;
   for (const auto& cache : caches_) {
-    cache->hold();
+    cache->pause_owner();
     fold(*cache);
   }
 }
 
-void SlabHeap::release() noexcept {
-  if (--holds_ > 0) return;
-  for (const auto& cache : caches_) cache->let_go();
+void SlabHeap::resume_threads() noexcept {
+  if (--pauses_ > 0) return;
+  for (const auto& cache : caches_) cache->resume_owner();
 }
 
 void SlabHeap::start_over() noexcept {
   const auto back = [this](const SlabSlot& slot) { put_block(slot); };
-  hold();
+  pause_threads();
   for (const auto& cache : caches_) {
     for (const auto& magazines : cache->streams) magazines->start_over(back);
   }
-  release();
+  resume_threads();
 }
 
 std::uint64_t SlabHeap::flush() noexcept {
   const std::uint64_t before = page_bytes_;
-  hold();
+  pause_threads();
   for (const auto& cache : caches_) drain(*cache);
-  release();
+  resume_threads();
   for (auto& [stream, slabs] : streams_) {
     if (slabs.spare != nullptr) give_page(*std::exchange(slabs.spare, nullptr));
   }

@@ -9,9 +9,9 @@
 //   DeviceAddress block = heap.allocate(size, stream, context);
 //   record_alloc({.address = block, .size_bytes = SlabHeap::block_bytes(size), ...});
 //
-// What goes through magazines is counted in their threads' tallies, which reach the statistics by
-// SlabPages::fold_tally; what goes through allocate, free, mark_pending and complete is for the
-// core to note. Every locked operation of a core that moves statistics calls fold_own() first.
+// Threads' tallies count the blocks of magazines, and SlabPages::fold_tally adds them to
+// statistics. The core records those of allocate, free, mark_pending and complete. Every locked
+// operation of a core that moves statistics calls fold_own() first.
 #pragma once
 
 #include <array>
@@ -78,8 +78,8 @@ class SlabHeap {
 
   // --- With the lock --------------------------------------------------------------------------
 
-  // What allocate_cached would have given, had the lock not been required: 0 when this thread
-  // keeps no such block.
+  // The block that allocate_cached would have given, had the lock not been required: 0 when this
+  // thread keeps no such block.
   [[nodiscard]] DeviceAddress allocate_kept(std::uint64_t size_bytes,
                                             StreamId stream,
                                             AllocationContext context) noexcept;
@@ -102,7 +102,7 @@ class SlabHeap {
   std::optional<SlabBlock> mark_pending(DeviceAddress address) noexcept;
   std::optional<SlabBlock> complete(DeviceAddress address) noexcept;
 
-  // Off: what threads had cached is given back, and nothing happens without the lock from now on.
+  // Disabling gives back what threads had cached, and every call takes the lock from then on.
   void enable_magazines(bool is_enabled) noexcept;
   // Threads keep their magazines, and give and take the same blocks, but with the lock: nothing
   // happens without it from now on.
@@ -115,10 +115,9 @@ class SlabHeap {
     if (!is_only || !t_last_used.cache->tally.is_empty()) fold_own_and_mark();
   }
   void fold_all() noexcept;
-  // Keeps every thread from working without the lock, with all tallies folded, until release();
-  // pairs may nest.
-  void hold() noexcept;
-  void release() noexcept;
+  // Folds all tallies. Until resume_threads() every thread has to take the lock. Pairs may nest.
+  void pause_threads() noexcept;
+  void resume_threads() noexcept;
   // Gives back what threads had cached, and forgets what they used to ask for.
   void start_over() noexcept;
   // Gives back what threads had cached, and all pages that are empty then. Returns their bytes.
@@ -133,9 +132,9 @@ class SlabHeap {
   void for_each_block(Function&& function) const;
   // A segment for every page, tiled by its blocks, by address.
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
-  // All that decides which block the next request of each thread gets. While held.
+  // All that decides which block the next request of each thread gets. With threads paused.
   void add_to(Fingerprint& print) const;
-  // A sentence about the first broken invariant, or nothing. While held.
+  // A sentence about the first broken invariant, or nothing. With threads paused.
   [[nodiscard]] std::optional<std::string> check() const;
 
   // For a thread that ends; takes the lock.
@@ -148,7 +147,7 @@ class SlabHeap {
   struct Chunk {
     std::array<std::atomic<SlabPage*>, kChunkBytes / kSlabPageBytes> pages{};
   };
-  // What every step without the lock has to know, in one byte.
+  // Flags that every call without the lock has to read, in one byte.
   using Mode = std::uint8_t;
   static constexpr Mode kShared = 1;   // several threads may be at work; see enter()
   static constexpr Mode kOff = 2;      // magazines are
@@ -216,7 +215,7 @@ class SlabHeap {
   void drain(ThreadCache& cache) noexcept;
   void fold(ThreadCache& cache) noexcept;
 
-  // What every thread reads and nobody writes any more, apart from what changes.
+  // Every thread reads these and hardly anybody writes them: apart from the fields that change.
   alignas(64) std::atomic<DeviceAddress> region_base_{0};
   std::atomic<std::uint64_t> region_bytes_{0};
   std::unique_ptr<std::atomic<Chunk*>[]> chunks_;
@@ -234,7 +233,7 @@ class SlabHeap {
   std::vector<std::unique_ptr<SlabPage>> owned_pages_{};
   std::uint64_t page_bytes_ = 0;
   std::uint64_t taken_bytes_ = 0;  // of blocks that are not in their slabs
-  std::uint32_t holds_ = 0;
+  std::uint32_t pauses_ = 0;
 };
 
 // The page and the word of an offset where a block may start; nothing elsewhere.

@@ -1,4 +1,4 @@
-// What can be seen of a SlabHeap: blocks, segments, invariants.
+// A SlabHeap seen from outside: blocks, segments, invariants.
 #include <algorithm>
 
 #include "headroom/memory/internal/slab_heap.h"

@@ -167,7 +167,7 @@ struct SlabPage {
 };
 static_assert(kPageGranules == 32);
 
-// What a stream has; requires the lock.
+// The slabs of a stream; requires the lock.
 struct StreamSlabs {
   StreamId stream = StreamId::kDefault;
   std::array<Slab*, kSizeClasses> with_free_blocks{};

@@ -18,7 +18,7 @@ class SlabPages {
   virtual DeviceAddress take_slab_page(StreamId stream) noexcept = 0;
   // All of its blocks are free.
   virtual void give_slab_page(DeviceAddress page) noexcept = 0;
-  // AllocatorCore::note_threads.
+  // AllocatorCore::record_threads.
   virtual void fold_tally(const ThreadTally& tally) noexcept = 0;
 };
 

@@ -1,11 +1,11 @@
 // ThreadTally: what one thread allocated and freed without the lock since its tally was last folded
 // into the allocator's statistics.
 //
-// A quantity moves by itself between two folds, so its peak is the fold's starting point plus the
-// most it moved: exact while nobody else moves the same statistics. When several threads do, each
-// may be ahead of what is known by as much as it has moved. So a tally says no when a quantity
-// would get more than 64 KiB above its starting point or below its own peak; then the thread takes
-// the lock and folds. A peak is then wrong by at most 64 KiB a thread, either way.
+// The peak of a quantity is its value at the last fold plus the most that the tally added since.
+// That is exact while one thread changes the statistics. With several threads, each knows changes
+// that the others do not see yet. So a tally refuses a change that would take a quantity more than
+// 64 KiB above its value at the last fold, or below its own peak; the thread then takes the lock
+// and folds. So a peak is wrong by at most 64 KiB per thread, in either direction.
 #pragma once
 
 #include <algorithm>

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kLargePagesOfLive = 64;
 constexpr std::uint64_t kShareOfLarge = 3;
 
-// What PyTorch would take: for memory of somebody else, and for blocks that are never split.
+// The size that PyTorch would take: for memory of somebody else, and for blocks that are never split.
 std::uint64_t segment_bytes(std::uint64_t rounded, std::uint64_t granularity) {
   if (rounded <= kSmallBytes) return round_up(kSmallSegmentBytes, granularity);
   if (rounded < kOwnSegmentBytes) return round_up(kLargeSegmentBytes, granularity);
@@ -79,7 +79,7 @@ DeviceAddress PagedAllocator::allocate_locked(std::uint64_t size_bytes,
   return allocate_otherwise(lock, request, failure);
 }
 
-// What is not cut from a hole of the stream's arena: slabs, private pools, and what needs pages.
+// Requests that no hole of the stream's arena serves: slabs, private pools, and what needs pages.
 DeviceAddress PagedAllocator::allocate_otherwise(std::unique_lock<Mutex>& lock,
                                                  const Request& request,
                                                  std::optional<AllocationFailure>& failure) {
@@ -117,7 +117,7 @@ DeviceAddress PagedAllocator::allocate_small(std::uint64_t size_bytes, StreamId 
   return address;
 }
 
-// What this thread would have taken from its magazine without the lock, were nobody told of it; 0
+// The block that the thread would have taken from its magazine without the lock and sinks; 0
 // where it has none. Before anything else is looked at: a recording must not change what happens.
 DeviceAddress PagedAllocator::allocate_kept(std::uint64_t size_bytes, StreamId stream) noexcept {
   const AllocationContext context = current_context();
@@ -293,7 +293,7 @@ inline DeviceAddress PagedAllocator::hand_out(const Request& request,
   block.requested = request.asked;
   block.context = current_context();
   state_->active.insert(at, &block);
-  record_alloc(note_of(block));
+  record_alloc(record_of(block));
   if (state_->tracks_blocks) device_.block_allocated(at, block.size, block.stream);
   return at;
 }

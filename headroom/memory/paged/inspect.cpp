@@ -1,4 +1,4 @@
-// What can be seen of a PagedAllocator: snapshots, the account, the bound, invariants.
+// A PagedAllocator seen from outside: snapshots, the account, the bound, invariants.
 #include <algorithm>
 
 #include "headroom/base/checked.h"
@@ -130,13 +130,7 @@ AllocatorCore::CoreAccount PagedAllocator::core_account(StreamId stream) const {
 }
 
 std::vector<AllocatorCore::LiveBlock> PagedAllocator::live_blocks() const {
-  std::vector<LiveBlock> blocks;
-  blocks.reserve(state_->active.size());
-  state_->active.for_each([&](const Block& block) {
-    if (!block.is_allocated) return;
-    blocks.push_back(
-        {.requested_bytes = block.requested, .size_bytes = block.size, .context = block.context});
-  });
+  std::vector<LiveBlock> blocks = internal::held_blocks<LiveBlock>(state_->active);
   state_->slabs.for_each_block([&](const internal::SlabBlock& block) {
     if (block.is_pending) return;
     blocks.push_back({.requested_bytes = block.requested_bytes,
@@ -180,9 +174,9 @@ std::vector<SegmentInfo> PagedAllocator::segments_locked() const {
 
 PagedBound PagedAllocator::bound() const {
   const std::lock_guard lock(mutex_);
-  hold_threads();
+  pause_threads();
   const PagedBound bound = bound_locked();
-  release_threads();
+  resume_threads();
   return bound;
 }
 
@@ -245,7 +239,7 @@ std::optional<std::string> PagedAllocator::check_core_invariants() const {
   if (asleep != static_cast<std::uint64_t>(stats_.sleeping_bytes.current)) {
     return "sleeping is not the sum of its blocks";
   }
-  if (!bound_locked().holds()) return "reserved is above the bound";
+  if (!bound_locked().is_kept()) return "reserved is above the bound";
   return std::nullopt;
 }
 

@@ -137,7 +137,7 @@ AllocatorChoice PagedAllocator::core_settings() const {
   return choice;
 }
 
-// What it was made with decides where its memory lies already.
+// Its first settings have decided where its memory lies.
 void PagedAllocator::do_configure(const AllocatorChoice& wanted) {
   if (!wanted.paged) {
     throw InvalidArgument("configure: this is the paged allocator; " + to_string(wanted) +
@@ -164,11 +164,11 @@ internal::HostFigures PagedAllocator::Host::figures() const noexcept {
 }
 
 void PagedAllocator::Host::page_created(std::uint64_t size_bytes) noexcept {
-  allocator_.count_segment(/*is_growth=*/true, /*is_small=*/false, size_bytes);
+  allocator_.add_to_statistics_segment(/*is_growth=*/true, /*is_small=*/false, size_bytes);
 }
 
 void PagedAllocator::Host::page_released(std::uint64_t size_bytes) noexcept {
-  allocator_.count_segment(/*is_growth=*/false, /*is_small=*/false, size_bytes);
+  allocator_.add_to_statistics_segment(/*is_growth=*/false, /*is_small=*/false, size_bytes);
 }
 
 void PagedAllocator::Host::pages_arrived(const PageArena& arena,
@@ -223,8 +223,8 @@ void PagedAllocator::choose_magazines() noexcept {
 // They take them with the lock while every block is told of, so that events have one order.
 void PagedAllocator::sinks_changed() noexcept { state_->slabs.require_lock(tells_of_blocks()); }
 void PagedAllocator::fold_threads() const noexcept { state_->slabs.fold_all(); }
-void PagedAllocator::hold_threads() const noexcept { state_->slabs.hold(); }
-void PagedAllocator::release_threads() const noexcept { state_->slabs.release(); }
+void PagedAllocator::pause_threads() const noexcept { state_->slabs.pause_threads(); }
+void PagedAllocator::resume_threads() const noexcept { state_->slabs.resume_threads(); }
 
 internal::PoolUse* PagedAllocator::find_pool(PoolId id) const noexcept {
   return state_->pools.find_private_pool(id);

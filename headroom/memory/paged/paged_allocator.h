@@ -82,8 +82,8 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] std::uint64_t core_fingerprint() const override;
   [[nodiscard]] std::optional<std::string> check_core_invariants() const override;
   void fold_threads() const noexcept override;
-  void hold_threads() const noexcept override;
-  void release_threads() const noexcept override;
+  void pause_threads() const noexcept override;
+  void resume_threads() const noexcept override;
   void sinks_changed() noexcept override;
 
  private:
@@ -196,11 +196,11 @@ class PagedAllocator final : public AllocatorCore {
   void restore(const std::vector<internal::Sleeper*>& sleepers, Woken& woken);
   void awake(const std::vector<internal::Sleeper*>& sleepers) noexcept;
   template <class Function>  // in paged/internal/paged_state.h
-  static void for_each_note(const internal::Sleeper& sleeper, Function&& function);
+  static void for_each_record(const internal::Sleeper& sleeper, Function&& function);
   void count_slab_page(bool is_taken) noexcept;
   device::DeviceResult<void> free_sleeper(DeviceAddress address);
-  [[nodiscard]] static BlockNote note_of(const Block& block) noexcept;
-  [[nodiscard]] static BlockNote note_of(const internal::SlabBlock& block) noexcept;
+  [[nodiscard]] static BlockRecord record_of(const Block& block) noexcept;
+  [[nodiscard]] static BlockRecord record_of(const internal::SlabBlock& block) noexcept;
   [[nodiscard]] std::uint64_t live_pages_bytes() const;
   [[nodiscard]] PagedBound bound_locked() const;
 

@@ -134,7 +134,7 @@ PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo>
   if (s.pools.find_private_pool(id) == nullptr) {
     throw InvalidArgument("restore_pool: there is no such pool");
   }
-  // What is to be held, by address. Everything is looked at before anything changes.
+  // The blocks to hold, by address. All are checked before anything changes.
   std::unordered_map<DeviceAddress, const BlockInfo*> wanted;
   std::vector<const BlockInfo*> by_address;
   for (const BlockInfo& block : blocks) {
@@ -176,7 +176,7 @@ PoolChange PagedAllocator::do_restore_pool(PoolId id, std::span<const BlockInfo>
   for (Block* const block : leaving) {
     change.freed.push_back(block->address);
     block->is_allocated = false;
-    record_free_requested(note_of(*block));
+    record_free_requested(record_of(*block));
     complete_free(*block);
   }
   for (const BlockInfo* const block : by_address) {

@@ -25,7 +25,7 @@ DeviceResult<void> PagedAllocator::do_free(DeviceAddress address) {
 
 inline void PagedAllocator::give_back(Block& block) {
   PagedState& s = *state_;
-  record_free_completed(note_of(block));
+  record_free_completed(record_of(block));
   if (s.tracks_blocks) device_.block_freed(block.address, block.size, block.stream);
   s.active.erase(block.address);
   block.requested = 0;
@@ -57,7 +57,7 @@ DeviceResult<void> PagedAllocator::free_locked(DeviceAddress address) {
   Block& block = *found;
   if (has_capture()) s.pending.prepare();
   block.is_allocated = false;
-  record_free_requested(note_of(block));
+  record_free_requested(record_of(block));
   if (block.stream_uses.empty()) {
     give_back(block);
   } else if (has_capture()) {
@@ -76,14 +76,14 @@ DeviceResult<void> PagedAllocator::free_small_locked(DeviceAddress address, bool
   if (uses == nullptr) {
     const auto block = has_begun ? s.slabs.finish_free(address) : s.slabs.free(address);
     if (!block) return free_sleeper(address);
-    record_free_requested(note_of(*block));
-    record_free_completed(note_of(*block));
+    record_free_requested(record_of(*block));
+    record_free_completed(record_of(*block));
     return {};
   }
   if (has_capture()) s.pending.prepare();
   const auto block = s.slabs.mark_pending(address);
   if (!block) return not_held(device_, address);
-  record_free_requested(note_of(*block));
+  record_free_requested(record_of(*block));
   if (has_capture()) {
     s.pending.defer(*uses);
   } else {
@@ -134,7 +134,7 @@ void PagedAllocator::complete_free(Block& block) {
   const auto freed = s.slabs.complete(block.address);
   s.slab_uses.erase(block.address);
   s.blocks.give_back(block);
-  if (freed) record_free_completed(note_of(*freed));
+  if (freed) record_free_completed(record_of(*freed));
 }
 
 void PagedAllocator::process_pending() {

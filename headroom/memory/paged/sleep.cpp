@@ -147,10 +147,10 @@ SleepChange PagedAllocator::fall_asleep(internal::Sleepers& falling) noexcept {
     Block& block = *sleeper.block;
     change.blocks += sleeper.count();
     change.block_bytes += sleeper.block_bytes();
-    for_each_note(sleeper, [&](const BlockNote& note, const Tag& /*tag*/) {
-      record_free_requested(note);
-      record_free_completed(note);
-      if (s.tracks_blocks) device_.block_freed(note.address, note.size_bytes, note.stream);
+    for_each_record(sleeper, [&](const BlockRecord& record, const Tag& /*tag*/) {
+      record_free_requested(record);
+      record_free_completed(record);
+      if (s.tracks_blocks) device_.block_freed(record.address, record.size_bytes, record.stream);
     });
     if (sleeper.is_of_slabs()) {
       s.slab_pages.erase(address);

@@ -85,7 +85,7 @@ class PagedAllocator::Stitcher {
 
   // Where memory is tight, a window whose ends leave less than the hole would.
   Place better_than(const Block& hole) {
-    // A part of what was live: where so much is free in whole pages, memory is not tight.
+    // A part of what was live: where more is free in whole pages, memory is not tight.
     constexpr std::uint64_t kFreePart = 16;
     state_.search.begin();
     if (state_.search.free_page_bytes() >

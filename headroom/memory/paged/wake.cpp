@@ -159,9 +159,9 @@ void PagedAllocator::awake(const std::vector<Sleeper*>& sleepers) noexcept {
     } else {
       s.active.insert(block.address, &block);
     }
-    for_each_note(*sleeper, [&](const BlockNote& note, const Tag& tag) {
+    for_each_record(*sleeper, [&](const BlockRecord& record, const Tag& tag) {
       const TagScope scope(*this, tag);
-      record_alloc(note);
+      record_alloc(record);
     });
     if (sleeper->is_of_slabs()) slabs.put_back(sleeper->slabs);
     s.sleepers.all.erase(block.address);

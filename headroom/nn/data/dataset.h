@@ -27,7 +27,7 @@ struct ElementSpec {
   [[nodiscard]] std::uint64_t size_bytes() const;
 };
 
-// What each example is.
+// The type and shape of each example.
 struct ExampleSpec {
   ElementSpec input{};
   ElementSpec target{};

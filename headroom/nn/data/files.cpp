@@ -51,7 +51,7 @@ FormatResult<std::uint64_t> idx_dims(std::span<const std::byte> bytes) {
   return std::uint64_t{at(3)};
 }
 
-// What is in an IDX file of so many dimensions.
+// The contents of an IDX file with that number of dimensions.
 struct IdxFile {
   IdxHeader header{};
   std::vector<std::byte> data{};

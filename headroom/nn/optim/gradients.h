@@ -1,4 +1,4 @@
-// What is done to gradients before a step: their norm bounded, a loss scaled so that f16 holds
+// Changes to gradients before a step: their norm bounded, a loss scaled so that f16 holds
 // them. All of it is decided on the device; the host waits for nothing.
 //
 //   nn::GradScaler scaler;

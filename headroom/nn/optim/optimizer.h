@@ -44,7 +44,7 @@ class Optimizer {
   // The same, but changes nothing if `skip` (f64, one element, in device memory) is not 0. The
   // device decides, and the host does not wait for the answer.
   virtual void step_unless(const Tensor& skip);
-  // What the free functions of these names do, for the optimiser's own parameters, whose list
+  // The same as the free functions of these names, for the optimiser's own parameters, whose list
   // stays in device memory from step to step.
   Tensor clip_grad_norm_(double max_norm);
   void unscale_(const Tensor& scale, const Tensor& found);

@@ -12,7 +12,8 @@ namespace headroom::nn {
 class Schedule {
  public:
   [[nodiscard]] static Schedule constant(double lr);
-  // Times `gamma` every so many steps. Throws InvalidArgument unless `every` is at least 1.
+  // Multiplies by `gamma` after every `every` steps. Throws InvalidArgument unless `every` is at
+  // least 1.
   [[nodiscard]] static Schedule step(double lr, std::int64_t every, double gamma = 0.1);
   // Half a cosine from lr down to `floor` at `steps`, and that from then on.
   [[nodiscard]] static Schedule cosine(double lr, std::int64_t steps, double floor = 0);

@@ -44,7 +44,7 @@ struct CheckedRunOptions {
                                      const Readings& readings,
                                      const CheckedRunOptions& how);
 
-// What we and PyTorch did, and the free blocks that mattered.
+// The decisions of both sides, and the free blocks that mattered.
 [[nodiscard]] Mismatch explain_allocation(const Program& program,
                                           std::uint32_t event,
                                           DeviceAddress ours,

@@ -26,18 +26,18 @@ class Halves {
   // As replay() of the whole says, but for statistics and what is observed on the way; `ops` are
   // those of the larger half.
   [[nodiscard]] ReplayResult replay(const ReplayOptions& options);
-  // What that reserves at least.
+  // The least that it reserves.
   [[nodiscard]] std::uint64_t least_reserved(const ReplayOptions& options);
 
  private:
   explicit Halves(const Program& program);
 
-  // What the smaller half takes, and what it asks of the driver.
+  // The bytes of the smaller half, and its calls of the driver.
   struct Small {
     std::uint64_t reserved = 0;
     double driver_us = 0;
   };
-  // What matters to it: the divisions below 2 MiB, expandable segments, the order of addresses.
+  // The settings that matter: divisions below 2 MiB, expandable segments, the order of addresses.
   using Key = std::pair<std::uint64_t, std::pair<bool, device::AddressOrder>>;
 
   [[nodiscard]] Small small_under(const ReplayOptions& options);

@@ -110,7 +110,7 @@ Machine::Machine(const Program& program, const ReplayOptions& options)
   start_counting();
 }
 
-// What was there before the first event is there whatever the limit.
+// The state before the first event is there whatever the limit.
 void Machine::start_counting() {
   if (options_.limit_bytes) {
     allocator_->set_limit(options_.limit_bytes);
@@ -126,7 +126,7 @@ void Machine::start_counting() {
   device_->set_watch(&watch_);
 }
 
-// What the context, other libraries and other processes hold, as far as there is room beside us.
+// The bytes of the context, other libraries and other processes, as far as there is room beside us.
 void Machine::take_outside() {
   const std::uint64_t room = device_->memory_info().value().free_bytes;
   const std::uint64_t size = std::min(options_.outside_bytes, room);
@@ -144,7 +144,7 @@ Machine::~Machine() {
 
 void Machine::build() {
   allocator_.reset();
-  // What was there before the first event is there whatever card is asked about.
+  // The state before the first event is there whatever card is asked about.
   const std::uint64_t card = std::max(options_.card_bytes, program_.start.reserved_bytes);
   device_ = device::MetaDevice::create({.capacity_bytes = std::max<std::uint64_t>(card, 2_MiB),
                                         .events = device::EventCompletion::kByHand,
@@ -273,7 +273,7 @@ void Machine::check_bound() {
            bound.unsettled_bytes - bound.reserved_bytes;
   };
   const memory::PagedBound now = paged_->bound();
-  if (!result_.bound || !now.holds() || slack(now) < slack(result_.bound->bound)) {
+  if (!result_.bound || !now.is_kept() || slack(now) < slack(result_.bound->bound)) {
     result_.bound = {.op = watch_.op, .bound = now};
   }
 }
@@ -332,7 +332,7 @@ void Machine::record_failure(const Op& op,
   if (!result_.unknown_past_op) result_.unknown_past_op = watch_.op;
 }
 
-// What the program would have done with the block is not known; it is taken back at once.
+// The program's use of the block is not known; the block is taken back at once.
 void Machine::record_served(DeviceAddress address) {
   ++result_.recorded_ooms_served;
   if (!result_.unknown_past_op) result_.unknown_past_op = watch_.op;

@@ -7,7 +7,7 @@ namespace headroom::replay::internal {
 
 namespace {
 
-// What is live where everything is served.
+// The live bytes where everything is served.
 double live_of(const Program& program) {
   return static_cast<double>(std::max<std::uint64_t>(program.peak_live_if_served, 1));
 }
@@ -117,7 +117,7 @@ bool Trials::run_program(std::size_t number,
 Trial Trials::run_each(const ConfigOf& config, const TrialBounds& bounds) const {
   Trial trial;
   const auto count = static_cast<double>(programs_.size());
-  // What all programs take together: at least, and of those that were run what they did take.
+  // The bytes of all programs together: the least, or for those that were run the measured ones.
   double taken = 0;
   std::vector<double> least(programs_.size());
   if (std::isfinite(bounds.most_overhead)) {

@@ -26,7 +26,7 @@ struct Trial {
 struct TrialBounds {
   double most_overhead = HUGE_VAL;
   double least_served = 0;
-  // What PyTorch was seen to do, it may do; an answer keeps to the limit.
+  // PyTorch may do again what it was seen to do; an answer keeps to the limit.
   bool may_pass_limit = false;
 };
 
@@ -35,7 +35,7 @@ class Trials {
   Trials(std::span<const Program* const> programs, const TuneOptions& options);
 
   [[nodiscard]] bool has_limit() const noexcept { return has_limit_; }
-  // What is asked about; empty where the question is the recording's own.
+  // The bounds that are asked about; empty where they are the recording's own.
   [[nodiscard]] Bounds bounds() const {
     return {.card_bytes = options_.card_bytes, .limit_bytes = options_.limit_bytes};
   }

@@ -12,7 +12,7 @@ constexpr std::size_t kStarts = 4;
 // Another setting has to be better by this to be of interest, and one with more parts by that.
 constexpr double kLeastGain = 0.0005;
 constexpr double kLeastGainOfAPart = 0.001;
-// A round that brings less is idle, and after so many of them there is no other.
+// A round that brings less is idle; the search ends after this number of idle rounds.
 constexpr double kLeastGainOfARound = 0.002;
 constexpr int kIdleRounds = 2;
 // The search goes on for as long as so many whole replays take since it last got better by this: at
@@ -23,7 +23,7 @@ constexpr std::uint64_t kPatience = 64;
 constexpr std::uint64_t kLeastPatience = 700'000;
 constexpr std::uint64_t kMostPatience = 12'000'000;
 constexpr std::size_t kFewestTrials = 32;
-// What it takes to make and end an allocator, in ops.
+// The cost of making and ending an allocator, in ops.
 constexpr std::uint64_t kOpsOfAReplay = 2'000;
 
 bool comes_before(const Tried& a, const Tried& b) {

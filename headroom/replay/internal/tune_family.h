@@ -32,9 +32,9 @@ class Family {
   // Sorts: the best first; what was stopped comes last, the later the better.
   void end_round();
 
-  // What a setting of so many parts has to keep to, to be of interest.
+  // The bounds that a setting of `parts` parts must keep to be worth a full replay.
   [[nodiscard]] TrialBounds bounds(int parts) const;
-  // Enough was replayed for what it brought.
+  // Whether further replays are unlikely to find something better.
   [[nodiscard]] bool is_exhausted() const noexcept;
   // Where to go on: the best of each kind, since the best of all are often variants of one another.
   // Each is given once.

@@ -223,7 +223,7 @@ void Space::choose_numbers(std::span<const Program* const> programs) {
   std::uint64_t live = 0;
   for (const Program* program : programs) live = std::max(live, program->peak_live_if_served);
   large_segments_ = doubled(to_mb(std::bit_ceil(std::min<std::uint64_t>(live, 1ULL << 50U))));
-  // What is reserved in vain at the end of the last one counts most where they are small.
+  // Bytes reserved in vain at the end of the last one count most where they are small.
   large_segments_.insert(large_segments_.begin(), {11, 12, 16, 24, 40, 48});
 }
 

@@ -53,8 +53,8 @@ class Space {
   [[nodiscard]] bool has_expandable() const noexcept { return has_expandable_; }
   [[nodiscard]] bool has_large_segments() const noexcept { return has_large_segment_; }
 
-  // What is not searched, or makes no difference to this traffic, at its factory value; equal
-  // settings for equal effects.
+  // A setting that is not searched, or makes no difference to this traffic, at its factory value;
+  // equal settings for equal effects.
   [[nodiscard]] Setting normal(Setting setting) const;
   [[nodiscard]] Setting setting_of(const memory::AllocatorConfig& config) const;
 
@@ -65,7 +65,7 @@ class Space {
   [[nodiscard]] std::vector<Setting> coarse(const Setting& base) const;
   // A few values of two keys at once, where a line of either alone may not lead there.
   [[nodiscard]] std::vector<Setting> pairs(const Setting& base) const;
-  // What is near: each number a little more or less, each range of sizes rounded otherwise, and
+  // The neighbours: each number a little more or less, each range of sizes rounded otherwise, and
   // each key left out.
   [[nodiscard]] std::vector<Setting> fine(const Setting& base) const;
 

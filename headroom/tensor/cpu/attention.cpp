@@ -249,7 +249,7 @@ void attend(const AttentionArgs& a, std::int64_t head, std::int64_t row, C* room
 // --- Backward
 // -------------------------------------------------------------------------------------
 
-// What a head's way back works with.
+// The operands of a head's backward.
 template <class C>
 struct HeadBack {
   HeadBack(const AttentionArgs& a, std::int64_t which, C* room)

@@ -53,7 +53,7 @@ void* result_of(const MatmulArgs& args) {
   return is_kept ? args.kept : args.out;
 }
 
-// Rows of so many elements that are worth waking a thread for.
+// How many rows of `elements` elements are worth waking a thread for.
 std::int64_t row_grain(std::int64_t elements) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(elements, 1));
 }

@@ -5,7 +5,7 @@
 namespace headroom::tensor::cpu {
 namespace {
 
-// What bool elements are stored as; its own type, so that storing makes them 0 or 1.
+// The stored form of bool elements; its own type, so that storing makes them 0 or 1.
 struct BoolByte {
   std::uint8_t value;
 };

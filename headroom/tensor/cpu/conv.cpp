@@ -103,8 +103,8 @@ struct ConvArrays {
   Images<C> y;
 };
 
-// What one element of the kernel meets in one row of the output: `count` pixels, a stride apart in
-// x. Pixels before `first` and after them are padding.
+// The pixels that one element of the kernel meets in one row of the output: `count` pixels, a
+// stride apart in x. Pixels before `first` and after them are padding.
 struct Reach {
   std::int64_t first;
   std::int64_t count;

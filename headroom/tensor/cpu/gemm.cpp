@@ -8,7 +8,7 @@ namespace {
 // Multiply-adds of a part: as quick on one thread below. The library has other code for small
 // products, whose sums may differ in the last bit, so a part is not to be one unless the whole is.
 constexpr double kLeastWork = 1 << 20;
-// What a part costs beside its products, in multiply-adds for each of its rows and columns, which
+// The cost of a part beside its products, in multiply-adds for each of its rows and columns, which
 // it copies into the library's order. Measured on halves of products: rows are what to cut, unless
 // there are more than three times as many columns.
 constexpr double kRowWork = 56;

@@ -1,4 +1,4 @@
-// What a product does beside multiplying, with the processor's own kernels: so the bits are those
+// The epilogues of a product, with the processor's own kernels: so the bits are those
 // of the ops one after the other.
 #include <numeric>
 

@@ -12,8 +12,8 @@
 namespace headroom::tensor::cpu {
 namespace {
 
-// What belongs together: runs of elements, `step` apart in each, `gap` from run to run. A row of
-// layer norm is one run, a channel of batch norm one for each image.
+// A group that is normalised together: runs of elements, `step` apart in each, `gap` from run to
+// run. A row of layer norm is one run, a channel of batch norm one for each image.
 struct Group {
   std::int64_t start;
   std::int64_t runs;
@@ -331,7 +331,7 @@ struct Scale {
   C rstd;
 };
 
-// What a channel is normalised with on the way forward.
+// The numbers that normalise a channel in the forward.
 template <class C>
 Scale<C> scale_of(const BatchNormArgs& a, std::int64_t channel, const Group& group) {
   if (!a.uses_batch) {

@@ -43,7 +43,7 @@ std::int64_t divisor(const Pool2dArgs& a, const Range& rows, const Range& column
   return (rows.end - rows.begin) * (columns.end - columns.begin);
 }
 
-// What 16-bit numbers are computed in.
+// The type that 16-bit numbers are computed in.
 template <class S>
 using Computed = std::conditional_t<std::is_same_v<S, double>, double, float>;
 

@@ -180,7 +180,7 @@ std::int64_t product(const Shape& shape) {
   return out;
 }
 
-// What one reduction looks at.
+// The elements of one reduction.
 template <class C>
 class Reduction {
  public:

@@ -1,4 +1,4 @@
-// What ops of two operands share: the shape and type of the result, and gradients on the way back.
+// Shared by ops of two operands: the shape and type of the result, and gradients in the backward.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What every op is written with: fresh outputs, workspaces, checks, and launches of element-wise
+// Helpers of every op: fresh outputs, workspaces, checks, and launches of element-wise
 // kernels.
 #pragma once
 

@@ -130,7 +130,7 @@ auto pass_on(DType own) {
   return [own](BackwardArgs& args) { args.set_grad(0, gradient_as(args.grad(), own)); };
 }
 
-// What a backward needs of a tensor that is about to be overwritten.
+// The part of a tensor that a backward needs, and that is about to be overwritten.
 Tensor before_write(const Tensor& self, bool wanted) {
   return wanted ? self.detach().clone() : Tensor();
 }

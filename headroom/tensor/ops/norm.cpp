@@ -234,7 +234,7 @@ void batch_norm_backward(BatchNormArgs args, BackwardArgs& b) {
 
 namespace {
 
-// What layer_norm makes of x, or with a residual, of x + residual.
+// The result of layer_norm for x, or with a residual, for x + residual.
 struct NormForward {
   Tensor y{};
   Tensor mean{};  // undefined where nobody wants a gradient

@@ -1,5 +1,5 @@
-// What optimisers do to many tensors at once, in place: one launch over the whole list, without a
-// temporary of its size. headroom/nn/optim has the optimisers themselves.
+// Updates of many tensors at once, in place, for optimisers: one launch over the whole list,
+// without a temporary of its size. headroom/nn/optim has the optimisers themselves.
 //
 //   TensorList list;                                   // kept from step to step
 //   list.assign("adam_", {{.param = w, .grad = g, .first = m, .second = v, .step = count}});
@@ -59,7 +59,7 @@ class TensorList {
   explicit TensorList(memory::Category category = memory::Category::kWorkspace)
       : category_(category) {}
 
-  // What the calls below are about, until clear(), which drops the tensors and keeps the tables.
+  // The tensors of the calls below, until clear(), which drops the tensors and keeps the tables.
   // Throws InvalidArgument, in the name of `op`, for what does not go together.
   void assign(const char* op, std::vector<UpdatedTensor> list);
   void clear() noexcept;
@@ -83,7 +83,7 @@ class TensorList {
   void unscale_(const Tensor& scale, const Tensor& found);
 
  private:
-  // What is on one device.
+  // The part of the list on one device.
   struct Part {
     Tensor like{};  // places what is made; undefined while nothing of the list is there
     std::vector<tensor::MultiTensorEntry> entries{};

@@ -9,7 +9,7 @@ namespace {
 
 using namespace tensor;  // NOLINT(google-build-using-namespace): the op layer's own words
 
-// What the backward needs beside the gradient.
+// The operands of the backward beside the gradient.
 enum class Keep : std::uint8_t { kNothing, kInput, kOutput };
 
 // An op in a line: the gradient is `backward(g, what is kept)`; kCopy stands for zero.
@@ -106,7 +106,7 @@ const Tensor& apply_in_place(const Rule& rule, const Tensor& self) {
   check_can_hold(rule.name_in_place, self, result_type(rule, self), self.shape());
   check_in_place(rule.name_in_place, self);
   check_overlap(rule.name_in_place, self, {});
-  // What the backward needs of the input is about to be overwritten.
+  // The part of the input that the backward needs is about to be overwritten.
   const bool keeps_input = rule.keep == Keep::kInput && needs_grad(self);
   const Tensor before = keeps_input ? self.detach().clone() : Tensor();
   run_element(rule.forward, self.dtype(), self, {self});

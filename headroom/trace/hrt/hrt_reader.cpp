@@ -103,7 +103,7 @@ struct FreeDecoder {
 // Goes from block to block, and knows how a file may end.
 class BlockWalker {
  public:
-  // What it unpacks is taken from the budget, where there is one.
+  // The unpacked bytes are taken from the budget, where there is one.
   explicit BlockWalker(Bytes file, internal::Budget* budget = nullptr)
       : file_(file), budget_(budget) {}
   // From a block in the middle on, whatever its number.

@@ -155,7 +155,7 @@ class HrtWriter::Impl {
   std::uint64_t written_ = 0;
   std::uint64_t table_bytes_ = 0;
   bool ok_ = true;
-  // What of the tables is in the file; entry 0 of most never has to be.
+  // The part of the tables that is in the file; entry 0 of most never has to be.
   std::uint32_t strings_ = 1;
   std::uint32_t values_ = 1;
   std::uint32_t frames_ = 0;

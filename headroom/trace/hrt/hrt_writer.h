@@ -38,7 +38,7 @@ struct DeviceKey {
   friend bool operator==(const DeviceKey&, const DeviceKey&) = default;
 };
 
-// What stands for a frame once its symbols are known: itself, with the functions inlined into it
+// The frames that replace one whose symbols are known: itself, with the functions inlined into it
 // before it.
 struct FrameSymbols {
   std::uint32_t frame_id = 0;

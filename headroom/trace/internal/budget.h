@@ -1,4 +1,4 @@
-// What reading a file may cost, by its size: docs/format/reading.md states it. Whoever keeps
+// The bounds on reading a file, by its size: docs/format/reading.md states it. Whoever keeps
 // something asks here first, so that a file of a few bytes cannot fill the memory, whatever it
 // claims, repeats or refers to.
 #pragma once
@@ -12,12 +12,12 @@
 
 namespace headroom::trace::internal {
 
-// Memory, in bytes: the free ones, and for every byte of the file so many. A real recording takes 3
-// to 5 for a byte unpacked.
+// The most memory that a reader may take: a fixed part, and a part per byte of the file. A real
+// recording takes 3 to 5 bytes per byte unpacked.
 inline constexpr std::uint64_t kFreeBytes = 64_MiB;
 inline constexpr std::uint64_t kMostPerUnpackedByte = 32;
 inline constexpr std::uint64_t kMostPerFileByte = 1024;
-// And events, segments, blocks, frames, keys and values: one for every byte, and these.
+// The most events, segments, blocks, frames, keys and values together: one per byte, and these.
 inline constexpr std::uint64_t kFreeItems = 4096;
 
 class Budget {
@@ -27,7 +27,7 @@ class Budget {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // So many more bytes came out of the file. They are not taken by that.
+  // `bytes` more came out of the file, which allows more memory. It does not take any.
   void add_unpacked(std::uint64_t bytes) {
     unpacked_bytes_ += bytes;
     items_ += bytes;

@@ -1,4 +1,4 @@
-// What the beginning of a file looks like.
+// The format of a file, by its beginning.
 #pragma once
 
 #include <cstddef>

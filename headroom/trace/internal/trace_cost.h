@@ -1,4 +1,4 @@
-// What the parts of a Trace take of a Budget: themselves, what finds them in their table, and the
+// The cost of the parts of a Trace in a Budget: themselves, what finds them in their table, and the
 // room that a growing array leaves and copies, at most three times what is in it.
 #pragma once
 

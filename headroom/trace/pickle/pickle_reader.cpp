@@ -37,7 +37,7 @@ enum TopField : Field {
   kAnnotations,
   kHostSegments,
   kHostTraces,
-  // What our own writer adds:
+  // Our own writer adds:
   kProducer,
   kRank,
   kDroppedEvents,

@@ -107,7 +107,7 @@ class SnapshotWriter {
     out_.end_dict();
   }
 
-  // What our reader takes back, and others ignore.
+  // Our reader takes these back, and others ignore them.
   void ours() {
     out_.literal("producer");
     out_.text(trace_.producer);

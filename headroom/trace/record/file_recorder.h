@@ -49,7 +49,7 @@ struct FileOptions {
   std::function<void(const std::string&)> on_failure{};
 };
 
-// What the allocator of a device held when its recording ended.
+// The blocks and segments of a device's allocator when its recording ended.
 struct FinalState {
   DeviceKey key{};
   std::vector<memory::SegmentInfo> segments{};

@@ -1,4 +1,4 @@
-// What happened to memory, recorded: PyTorch's memory history for our allocators.
+// Recordings of what happens to memory: PyTorch's memory history for our allocators.
 //
 //   headroom::record_memory_history({.stacks = {.mode = trace::StackMode::kOnAllocation}});
 //   train();

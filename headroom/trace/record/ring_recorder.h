@@ -46,7 +46,7 @@ class RingRecorder final : public memory::EventSink {
   // Of one allocator: events come one at a time, in its order.
   void record(const memory::Event& event) noexcept override;
 
-  // What is in the ring, as the events of one device. Throws Forked in the child of a fork.
+  // The contents of the ring, as the events of one device. Throws Forked in the child of a fork.
   [[nodiscard]] Trace snapshot(const DeviceKey& key = {}) const;
   // Adds them to a trace that is being put together, those before `until_sequence` only.
   void append_to(Trace& trace,

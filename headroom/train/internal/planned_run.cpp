@@ -118,11 +118,11 @@ const char* unnamed_layer(memory::Category category) {
   }
 }
 
-// What is live, by the blocks of the model in their order; the rest behind.
+// The live bytes, by the blocks of the model in their order; the rest behind.
 std::vector<LayerBytes> by_layer(const LiveBlocks& live, const Model& model) {
   std::vector<LayerBytes> out;
   std::map<std::string, std::size_t> places;
-  const auto of = [&](const std::string& name) -> LayerBytes& {
+  const auto layer_bytes = [&](const std::string& name) -> LayerBytes& {
     const auto [at, is_new] = places.try_emplace(name, out.size());
     if (is_new) out.push_back({.name = name});
     return out[at->second];
@@ -130,7 +130,7 @@ std::vector<LayerBytes> by_layer(const LiveBlocks& live, const Model& model) {
   std::unordered_map<memory::DeviceAddress, std::string> parameters;
   for (const auto& [name, tensor] : model.named_tensors()) {
     const std::string layer = layer_of_parameter(name);
-    (void)of(layer);
+    (void)layer_bytes(layer);
     parameters[tensor.storage().address()] = layer;
   }
   // By address, so that the order does not depend on a hash.
@@ -141,7 +141,7 @@ std::vector<LayerBytes> by_layer(const LiveBlocks& live, const Model& model) {
                             ? known->second
                             : std::string(memory::AnnotationPath(block.annotation).layer());
     if (layer.empty()) layer = unnamed_layer(block.category);
-    of(layer).categories[static_cast<std::size_t>(block.category)] += block.bytes;
+    layer_bytes(layer).categories[static_cast<std::size_t>(block.category)] += block.bytes;
   }
   std::erase_if(out, [](const LayerBytes& one) { return total(one.categories) == 0; });
   return out;

@@ -56,13 +56,13 @@ TEST(BenchPaged, RatiosAreThoseOfASimpleModel) {
   EXPECT_EQ(round.ops, 6U);
   EXPECT_EQ(round.peak_live, 160_MiB);
   EXPECT_EQ(round.floor, 160_MiB);
-  EXPECT_EQ(round.of(Contender::kDefault).peak_reserved, 250_MiB);
-  EXPECT_EQ(round.of(Contender::kExpandable).peak_reserved, 160_MiB);
-  EXPECT_EQ(round.of(Contender::kAsync).peak_reserved, 160_MiB);
+  EXPECT_EQ(round.outcome(Contender::kDefault).peak_reserved, 250_MiB);
+  EXPECT_EQ(round.outcome(Contender::kExpandable).peak_reserved, 160_MiB);
+  EXPECT_EQ(round.outcome(Contender::kAsync).peak_reserved, 160_MiB);
   EXPECT_DOUBLE_EQ(round.over_floor(Contender::kDefault), 250.0 / 160);
   EXPECT_DOUBLE_EQ(round.over_floor(Contender::kAsync), 1.0);
   EXPECT_DOUBLE_EQ(round.driver_share(Contender::kPaged),
-                   round.of(Contender::kPaged).driver_us / 600);
+                   round.outcome(Contender::kPaged).driver_us / 600);
   EXPECT_FALSE(round.is_of_small);
   EXPECT_TRUE(round.is_within_bound);
 }
@@ -109,7 +109,7 @@ TEST(BenchPaged, TheModelsSmallestLimitIsWhatItTakes) {
     EXPECT_GE(*outcome.smallest_limit, round.peak_live);
     EXPECT_LE(*outcome.smallest_limit, outcome.peak_reserved + 1_MiB);
   }
-  EXPECT_EQ(round.of(Contender::kAsync).smallest_limit, 160_MiB);
+  EXPECT_EQ(round.outcome(Contender::kAsync).smallest_limit, 160_MiB);
 }
 
 // --- The promise ---------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ TEST(Promise, HoldsForMemoryWhereItHasBeenReached) {
       const TrafficRound round = measure(generator, {.seed = 1, .percent = 10});
       EXPECT_TRUE(round.keeps_memory())
           << group << generator.name << ": "
-          << format_bytes(round.of(Contender::kPaged).peak_reserved) << " of "
+          << format_bytes(round.outcome(Contender::kPaged).peak_reserved) << " of "
           << format_bytes(round.allowed_bytes().value_or(0));
     }
   }

@@ -17,7 +17,7 @@ namespace headroom::device::internal {
 
 class StreamTable;
 
-// What a call concerned, to price it.
+// The object of a call, to price it.
 struct Extent {
   std::uint64_t size_bytes = 0;
   std::uint64_t handles = 1;

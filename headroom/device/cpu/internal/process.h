@@ -1,4 +1,4 @@
-// What all cpu devices of a process share: the counts the kernel bounds, the files a fork must not
+// Shared by all cpu devices of a process: the counts the kernel bounds, the files a fork must not
 // inherit, the threads an exit must not surprise.
 //
 // Made on first use and never destroyed, so that devices work while statics are destroyed. The

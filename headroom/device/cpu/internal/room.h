@@ -37,11 +37,11 @@ class [[nodiscard]] Room {
 // Ends a promise that was kept.
 void return_room(RoomUse use, std::uint64_t size_bytes) noexcept;
 
-// What is left untouched of the machine, whoever asks: one part in 16, at most 1 GiB.
+// The part of the machine's memory that is never used: one part in 16, at most 1 GiB.
 [[nodiscard]] std::uint64_t room_margin_bytes(std::uint64_t machine_bytes) noexcept;
 
-// What the machine could still give: available memory less what is promised and not yet there,
-// less the margin.
+// The memory that the machine could still give: available memory less what is promised and not yet
+// there, less the margin.
 [[nodiscard]] std::uint64_t spare_bytes(const MachineMemory& memory,
                                         std::uint64_t untouched_bytes) noexcept;
 

@@ -32,8 +32,8 @@ class CudaContext {
   // megabytes of the card.
   [[nodiscard]] DeviceResult<CUcontext> get() noexcept;
   [[nodiscard]] bool is_retained() const noexcept { return context_.load() != nullptr; }
-  // What the context takes of the card, where we made it and could see; 0 otherwise. It is the
-  // process's: every device of the same card answers alike.
+  // The bytes of the card that the context takes, where we made it and could see; 0 otherwise. It
+  // is the process's: every device of the same card answers alike.
   [[nodiscard]] std::uint64_t context_bytes() const noexcept;
   // Undoes get(). Nothing that lives in the context is used any more.
   void release() noexcept;
@@ -86,7 +86,7 @@ class CudaScope {
   CUstreamCaptureMode mode_before_ = CU_STREAM_CAPTURE_MODE_GLOBAL;
 };
 
-// What is given back to a driver that has gone counts as given back.
+// Giving something back to a driver that has gone counts as success.
 [[nodiscard]] inline DeviceResult<void> done_if_shut_down(DeviceResult<void> result) noexcept {
   if (!result && result.error().code == StatusCode::kShutDown) return {};
   return result;

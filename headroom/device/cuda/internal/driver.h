@@ -79,7 +79,7 @@ struct CudaDriver {
 // "a kernel failed earlier: ..." for a sticky error.
 [[nodiscard]] const char* sticky_text(CUresult result) noexcept;
 
-// What a failed driver call means here; `call` is its name. Sticky errors are kFailed.
+// The status of a failed driver call; `call` is its name. Sticky errors are kFailed.
 [[nodiscard]] DeviceStatus to_status(const CudaDriver& driver,
                                      CUresult result,
                                      const char* call) noexcept;

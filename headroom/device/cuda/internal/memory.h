@@ -62,8 +62,8 @@ class CudaMemory {
   void clear() noexcept;
 
  private:
-  // What a host task freed. The driver's calls for it wait for all queued work, the task itself
-  // included, so they are made later, outside of any task.
+  // Memory that a host task freed. The driver's calls for it wait for all queued work, the task
+  // itself included, so they are made later, outside of any task.
   struct Late {
     std::vector<DeviceAddress> segments;
     std::vector<void*> pinned;

@@ -1,4 +1,4 @@
-// What the driver says about a card, without a context.
+// Properties of a card that the driver tells without a context.
 #pragma once
 
 #include <string>

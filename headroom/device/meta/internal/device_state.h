@@ -1,4 +1,4 @@
-// What a MetaDevice knows: its books, its free addresses, its streams and events.
+// The state of a MetaDevice: its books, its free addresses, its streams and events.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
 #include "headroom/device/internal/gap_map.h"
+#include "headroom/device/internal/guarded.h"
 #include "headroom/device/internal/ledger.h"
 #include "headroom/device/internal/status.h"
 #include "headroom/device/meta/meta_device.h"
@@ -34,7 +35,7 @@ inline GapMap make_arena(std::uint64_t capacity_bytes) {
 
 struct StreamRecord {
   std::uint64_t recorded = 0;   // events recorded on it
-  std::uint64_t completed = 0;  // the first so many of them are complete
+  std::uint64_t completed = 0;  // how many of them are, the first ones
   bool is_released = false;
 };
 
@@ -49,27 +50,6 @@ struct PinnedDeleter {
   void operator()(void* pointer) const noexcept { ::operator delete(pointer, kPinnedAlignment); }
 };
 using PinnedMemory = std::unique_ptr<void, PinnedDeleter>;
-
-// What Device::perform does, for the calls that only a meta device has.
-template <class T, class Body>
-DeviceResult<T> guarded(const char* call, bool is_forked, Body&& body) noexcept {
-  DeviceStatus status{};
-  try {
-    if (is_forked) {
-      status.code = StatusCode::kForked;
-    } else {
-      DeviceResult<T> result = body();
-      if (result) return result;
-      status = result.error();
-    }
-  } catch (const std::bad_alloc&) {
-    status.code = StatusCode::kOutOfHostMemory;
-  } catch (...) {
-    status.detail = "an exception inside the backend";
-  }
-  status.call = call;
-  return Unexpected(status);
-}
 
 }  // namespace internal
 

@@ -1,4 +1,4 @@
-// What a CachingAllocator remembers.
+// The state of a CachingAllocator.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 #include "headroom/memory/caching/internal/free_index.h"
 #include "headroom/memory/config.h"
 #include "headroom/memory/internal/address_map.h"
-#include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pending_frees.h"
 #include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/records.h"
 
 namespace headroom::memory::internal {
 
@@ -102,12 +102,12 @@ struct CachingState : PoolScopes<PrivatePool> {
 
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments{};
   std::uint64_t segments_taken = 0;
-  // What orders the blocks of the next segment among those of their size.
+  // The number that orders the blocks of the next segment among those of their size.
   [[nodiscard]] std::uint64_t next_tie() noexcept {
     return version >= kPyTorch213 ? segments_taken++ : 0;
   }
 
-  // What the device refused to take back; tried again at every flush.
+  // Pages that the device refused to take back; tried again at every flush.
   std::vector<device::PageHandle> stray_pages{};
   std::vector<DeviceAddress> stray_reservations{};
 };
@@ -116,7 +116,7 @@ struct CachingState : PoolScopes<PrivatePool> {
 
 namespace headroom::memory {
 
-inline AllocatorCore::BlockNote CachingAllocator::note_of(const Block& block) noexcept {
+inline AllocatorCore::BlockRecord CachingAllocator::record_of(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,

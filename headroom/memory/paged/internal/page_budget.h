@@ -20,7 +20,7 @@ class PageBudget {
 
   // --- For one request -------------------------------------------------------------------------
 
-  // A request of this size looks for pages. What the bound is made of is known best now.
+  // A request of this size looks for pages. Brings the peaks up to date.
   void begin_request(std::uint64_t size_bytes) noexcept;
   // It failed: it takes nothing, and a request that was never served is no peak.
   void forget_request(std::uint64_t peak_live_before) noexcept;
@@ -40,8 +40,8 @@ class PageBudget {
   }
   // The bytes up to which pages are created freely.
   [[nodiscard]] std::uint64_t cushion_end() const noexcept;
-  // What may be reserved without a reason: to the end of the cushion, or as much as the pages that
-  // held something once came to.
+  // The most that may be reserved without a further reason: the end of the cushion or, if that is
+  // more, the most bytes of pages in use that there ever were.
   [[nodiscard]] std::uint64_t allowed_bytes() const noexcept;
   // Created although pages were free, because these could not be moved just then.
   [[nodiscard]] std::uint64_t unsettled_bytes() const noexcept { return unsettled_; }
@@ -60,14 +60,15 @@ class PageBudget {
 
   // --- Sizes of pages --------------------------------------------------------------------------
 
-  // Whether blocks should get halves of pages, where so many free bytes lie in whole pages that
-  // hold something else. Halves cost twice the calls, so they are for where a page's rounding
-  // shows: the block is small, or most are, or little is live, or much is stuck.
+  // Whether blocks should get halves of pages. `stuck_bytes` are the free bytes in whole pages that
+  // hold something else too. Halves cost twice the calls. They pay where rounding to whole pages
+  // wastes much: for a small block, where most blocks are small, where little is live, and where
+  // many bytes are stuck.
   [[nodiscard]] bool wants_halves(std::uint64_t stuck_bytes) const noexcept;
   // Blocks of at least this size have an arena of their own.
   [[nodiscard]] std::uint64_t apart_from_bytes() const noexcept { return apart_from_bytes_; }
   [[nodiscard]] bool keeps_apart() const noexcept { return keeps_apart_; }
-  // After a search, which found so many free bytes in pages that hold something else too.
+  // Called after a search, which found `stuck_bytes` free bytes in pages that hold something else.
   void decide_apart(std::uint64_t stuck_bytes) noexcept;
 
  private:

@@ -97,7 +97,7 @@ PageEnds::Choice PageEnds::choose(std::uint64_t size, std::uint64_t slot_bytes) 
   return best;
 }
 
-// What mapping the window from a slot on would cost, about in microseconds of the driver; nothing
+// The cost of mapping the window from a slot on, about in microseconds of the driver; nothing
 // where it cannot be.
 std::optional<std::uint64_t> PageEnds::cost_at(const PageArena& arena,
                                                const Choice& choice,

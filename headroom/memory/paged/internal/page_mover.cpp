@@ -157,7 +157,7 @@ DeviceResult<void> PageMover::create_missing(PagePlan& plan) {
   return {};
 }
 
-// What is queued from now on for the window runs behind what is queued on the streams that its
+// Work queued from now on for the window runs behind the work on the streams that its
 // pages come from.
 DeviceResult<void> PageMover::order_streams(const PagePlan& plan) noexcept {
   const StreamClock& own = *plan.arena->clock;

@@ -195,7 +195,7 @@ bool PagePlanner::may_create(const PagePlan& plan, const PageClass& pages, bool 
   return room >= plan.created_bytes + pages.page_bytes;
 }
 
-// Whether so many slots are vacant, map nothing and are not planned for.
+// Whether `span` slots are vacant, map nothing and are not planned for.
 bool PagePlanner::has_room(const PagePlan& plan, std::uint64_t slot, std::uint64_t span) const {
   const PageArena& arena = *plan.arena;
   if (slot < plan.vacant.first || slot + span > plan.vacant.last) return false;

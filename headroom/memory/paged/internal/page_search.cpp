@@ -6,8 +6,9 @@ namespace headroom::memory::internal {
 
 namespace {
 
-// What a slot of a window costs, about in microseconds of the driver. Every page that holds nothing
-// now costs a little too, so that windows which begin and end in pages in use are preferred.
+// The cost of a slot of a window, about in microseconds of the driver. Every page that holds
+// nothing now costs a little too, so that windows which begin and end in pages in use are
+// preferred.
 constexpr std::uint64_t kEmptyPage = 16;
 constexpr std::uint64_t kMap = 32;
 constexpr std::uint64_t kUnmapAndMap = 52;
@@ -68,7 +69,7 @@ void PageSearch::take_back_large() {
     if (arena.kind != ArenaKind::kNormal) continue;
     arena.free->for_each([&](PagedBlock& block) {
       if (block.size < table_.class_of(PageSize::kLarge).page_bytes) return;
-      // What is at home nowhere may go to any stream, so this one must have passed its last use.
+      // A loose page may go to any stream, so this one must have passed its last use.
       if (clocks_.size() > 1 && block.freed_at > arena.clock->done) return;
       for_each_free_page(arena, block, [&](Page& page) {
         if (page.pages->size != PageSize::kLarge) return;

@@ -112,7 +112,7 @@ class PageTable {
 
   // --- Loans -----------------------------------------------------------------------------------
 
-  // Makes sure that so many calls of lend() need no memory.
+  // Makes sure that `count` calls of lend() need no host memory.
   void prepare_loans(std::size_t count);
   // The bytes [begin, end) of a page, which lie in `hole` at its home, are used at `place` from now
   // on, which maps the page and is unbacked. Returns the hole there.
@@ -125,6 +125,7 @@ class PageTable {
   // The same at the ends of a block that was there. Without host memory they stay parts of a hole.
   void take_back_at(PageArena& arena, DeviceAddress begin, DeviceAddress end) noexcept;
   [[nodiscard]] std::size_t loans() const noexcept { return loans_.size(); }
+
   // --- Which pages are free, as of the last search ----------------------------------------------
 
   void begin_search() noexcept { mark_ += 2; }  // the odd number marks what a plan has taken
@@ -135,7 +136,8 @@ class PageTable {
 
   // --- Slots -----------------------------------------------------------------------------------
 
-  // What decisions may know of a slot. A mapping that an earlier step left counts as nothing.
+  // A slot as decisions see it: without the stale mapping that an earlier step left there, so that
+  // each step decides the same.
   [[nodiscard]] PageSlot seen(const PageArena& arena, std::uint64_t slot) const noexcept {
     if (slot >= arena.slots.size()) return {};
     const PageSlot& is = arena.slots[slot];
@@ -208,54 +210,6 @@ class PageTable {
   std::uint64_t rest_number_ = 0;
 };
 
-// Inline: nearly every allocation cuts a hole, and every free files one.
-
-inline PagedBlock& PageTable::cut_front(PagedBlock& block, std::uint64_t size_bytes) noexcept {
-  PagedBlock& front = blocks_.take_used();
-  front.address = block.address;
-  front.size = size_bytes;
-  front.requested = 0;
-  front.stream = block.stream;
-  front.arena = block.arena;
-  front.context = {};
-  front.is_mapped = block.is_mapped;
-  front.freed_at = block.freed_at;
-  front.prev = block.prev;
-  if (front.prev != nullptr) {
-    front.prev->next = &front;
-  } else {
-    block.arena->first = &front;
-  }
-  front.next = &block;
-  block.prev = &front;
-  block.address += size_bytes;
-  block.size -= size_bytes;
-  return front;
-}
-
-// The neighbour behind a block becomes part of it.
-inline void PageTable::absorb_next(PagedBlock& block) noexcept {
-  PagedBlock& next = *block.next;
-  block.size += next.size;
-  block.freed_at = block.freed_at > next.freed_at ? block.freed_at : next.freed_at;
-  block.next = next.next;
-  (block.next != nullptr ? block.next->prev : block.arena->last) = &block;
-  blocks_.give_back(next);
-}
-
-inline void PageTable::file_free(PagedBlock& block) noexcept {
-  FreeBins& free = *block.arena->free;
-  PagedBlock* result = &block;
-  if (is_hole(block.next)) {
-    free.erase(*block.next);
-    absorb_next(block);
-  }
-  if (is_hole(block.prev)) {
-    result = block.prev;
-    free.erase(*result);
-    absorb_next(*result);
-  }
-  free.insert(*result);
-}
-
 }  // namespace headroom::memory::internal
+
+#include "headroom/memory/paged/internal/page_table_inline.h"

@@ -31,7 +31,8 @@ std::optional<std::string> check_blocks(const PageArena& arena) {
   return std::nullopt;
 }
 
-// A slot is a home exactly where blocks are backed.
+// A slot is a home, or on loan, exactly where a held block or a hole touches it: everywhere but in
+// unbacked blocks.
 std::optional<std::string> check_slots(const PageArena& arena) {
   std::vector<bool> is_backed(arena.slots.size(), true);
   for (const PagedBlock* block : arena.unbacked) {
@@ -66,9 +67,27 @@ std::optional<std::string> check_slots(const PageArena& arena) {
   std::size_t unbacked = 0;
   for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
     unbacked += block->is_mapped ? 0 : 1;
+    const DeviceAddress end = block->address + block->size;
+    if (block->is_mapped && slots_touched(arena, block->address, end).last > arena.slots.size()) {
+      return "a backed block lies where no page was ever mapped";
+    }
   }
   if (unbacked != arena.unbacked.size()) return "an unbacked block is in no list";
   return std::nullopt;
+}
+
+}  // namespace
+
+namespace {
+
+// Whether every slot of the place maps the page, from there on.
+bool is_mapped_at(const Page& page, const PagePlace& place) {
+  for (std::uint64_t i = place.slot; i < place.slot + page.pages->span; ++i) {
+    if (i >= place.arena->slots.size()) return false;
+    const PageSlot& slot = place.arena->slots[i];
+    if (slot.page != &page || slot.first != place.slot) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -84,6 +103,9 @@ std::optional<std::string> PageTable::check_pages() const {
       const bool has_home = page.home.arena != nullptr;
       stale += page.mapped.size() - (has_home ? 1 : 0);
       out_of_place += has_home && is_out_of_place(page) ? 1 : 0;
+      for (const PagePlace& place : page.mapped) {
+        if (!is_mapped_at(page, place)) return "a slot does not know of the page that it maps";
+      }
       if (has_home && std::ranges::count(page.mapped, page.home) != 1) {
         return "a page is not mapped where it is at home";
       }

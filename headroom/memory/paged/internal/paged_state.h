@@ -8,9 +8,9 @@
 #include <map>
 
 #include "headroom/memory/internal/address_map.h"
-#include "headroom/memory/internal/notes.h"
 #include "headroom/memory/internal/pending_frees.h"
 #include "headroom/memory/internal/pool_scopes.h"
+#include "headroom/memory/internal/records.h"
 #include "headroom/memory/internal/slab_heap.h"
 #include "headroom/memory/paged/internal/arenas.h"
 #include "headroom/memory/paged/internal/page_mover.h"
@@ -21,7 +21,7 @@
 
 namespace headroom::memory {
 
-// What the pages and the slabs of an allocator may ask of it, and tell it.
+// The allocator as its pages and slabs see it.
 class PagedAllocator::Host final : public internal::PageHost, public internal::SlabPages {
  public:
   explicit Host(PagedAllocator& allocator) noexcept : allocator_(allocator) {}
@@ -38,9 +38,9 @@ class PagedAllocator::Host final : public internal::PageHost, public internal::S
   void fold_tally(const internal::ThreadTally& tally) noexcept override;
 
  private:
-  [[nodiscard]] static SegmentNote segment_at(const PageArena& arena,
-                                              DeviceAddress at,
-                                              std::uint64_t size) noexcept {
+  [[nodiscard]] static SegmentRecord segment_at(const PageArena& arena,
+                                                DeviceAddress at,
+                                                std::uint64_t size) noexcept {
     return {.address = at,
             .size_bytes = size,
             .stream = arena.stream(),
@@ -151,7 +151,7 @@ struct PagedState {
 
 }  // namespace internal
 
-inline AllocatorCore::BlockNote PagedAllocator::note_of(const Block& block) noexcept {
+inline AllocatorCore::BlockRecord PagedAllocator::record_of(const Block& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size,
           .requested_bytes = block.requested,
@@ -161,7 +161,8 @@ inline AllocatorCore::BlockNote PagedAllocator::note_of(const Block& block) noex
           .context = block.context};
 }
 
-inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBlock& block) noexcept {
+inline AllocatorCore::BlockRecord PagedAllocator::record_of(
+    const internal::SlabBlock& block) noexcept {
   return {.address = block.address,
           .size_bytes = block.size_bytes,
           .requested_bytes = block.requested_bytes,
@@ -172,10 +173,10 @@ inline AllocatorCore::BlockNote PagedAllocator::note_of(const internal::SlabBloc
 
 // Of the user's blocks, as statistics and events have them.
 template <class Function>
-void PagedAllocator::for_each_note(const internal::Sleeper& sleeper, Function&& function) {
-  if (!sleeper.is_of_slabs()) return function(note_of(*sleeper.block), sleeper.tag);
+void PagedAllocator::for_each_record(const internal::Sleeper& sleeper, Function&& function) {
+  if (!sleeper.is_of_slabs()) return function(record_of(*sleeper.block), sleeper.tag);
   for (const internal::SleepingSlot& slot : sleeper.slabs.held) {
-    function(note_of(slot.block), slot.tag);
+    function(record_of(slot.block), slot.tag);
   }
 }
 

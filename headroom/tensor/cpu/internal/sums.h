@@ -7,7 +7,7 @@
 
 namespace headroom::tensor::cpu {
 
-// What sums are kept in between blocks; integers wrap, which is defined for unsigned ones only.
+// The type of sums between blocks; integers wrap, which is defined for unsigned ones only.
 template <class C>
 using Wide = std::conditional_t<std::is_floating_point_v<C>, double, std::uint64_t>;
 

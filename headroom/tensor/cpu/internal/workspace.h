@@ -38,9 +38,9 @@ inline constexpr std::int64_t kAttentionSlots = 32;    // tiles that may be work
 [[nodiscard]] std::int64_t attention_pieces(const AttentionArgs& a) noexcept;
 // Pieces that have room at a time.
 [[nodiscard]] std::int64_t attention_slots(const AttentionArgs& a) noexcept;
-// What a slot holds, in elements. Forward: scores, the maximum and sum of each row. Backward: two
-// tiles of scores, and a number for each query. 16 bits: tiles of all operands and what is added
-// up.
+// The contents of a slot, in elements. Forward: scores, the maximum and sum of each row. Backward:
+// two tiles of scores, and a number for each query. 16 bits: tiles of all operands and what is
+// added up.
 [[nodiscard]] std::int64_t attention_slot_elements(const AttentionArgs& a) noexcept;
 // In f32 (f64): the slots.
 [[nodiscard]] std::uint64_t attention_workspace(const AttentionArgs& a, const device::Properties&);

@@ -38,7 +38,7 @@ DeviceTrace& HrtDecoder::device_of(const BlockHeader& header) {
   return trace_.devices[found->second];
 }
 
-// For so many more events: columns double when they are full.
+// Takes the cost of `count` more events: columns double when they are full.
 void HrtDecoder::take_events(const Events& events, std::size_t count) {
   const std::size_t before = events.capacity();
   std::size_t after = std::max<std::size_t>(before, 1);

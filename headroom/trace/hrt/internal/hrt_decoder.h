@@ -20,7 +20,7 @@ namespace headroom::trace::internal {
 
 class HrtDecoder {
  public:
-  // What it makes is taken from the budget.
+  // Its objects are taken from the budget.
   explicit HrtDecoder(Budget& budget) : budget_(budget), frames_(budget), entries_(budget) {}
 
   // Leaves in `in` what is wrong, if anything is.

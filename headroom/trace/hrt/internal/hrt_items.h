@@ -1,5 +1,5 @@
-// What .hrt blocks hold, item by item: each thing written and read by a pair of functions. Those
-// that read take what they make from the budget.
+// The contents of .hrt blocks, item by item: each thing written and read by a pair of functions.
+// Those that read take what they make from the budget.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace headroom::trace::internal {
 
-// What an item may refer to: the sizes of the tables so far.
+// The numbers that an item may refer to: below the sizes of the tables so far.
 struct TableSizes {
   std::uint32_t strings = 0;
   std::uint32_t values = 0;

@@ -1,4 +1,4 @@
-// What a pickle holds, before anybody asks what it means: values of eight bytes in a few arrays.
+// The values of a pickle, before they are given a meaning: eight bytes each, in a few arrays.
 //
 //   Ref      one value: a small integer lies in it, anything else is a number into an array
 //   dict     parts, one per SETITEM(S); a part is a shape and its values. Dictionaries with the

@@ -68,7 +68,7 @@ class PickleMachine {
     if (depth_ == stack_.size()) stack_.resize(stack_.size() * 2);
     stack_[depth_++] = value;
   }
-  // What lies below the last mark is out of an opcode's reach.
+  // Values below the last mark are out of an opcode's reach.
   void need_values(std::size_t count) const {
     if (depth_ - floor_ < count) fail_here("finds too few values on the stack");
   }
@@ -82,7 +82,7 @@ class PickleMachine {
   void pop_mark();
   void pop();
   [[nodiscard]] std::span<const Ref> above_mark() const;
-  // What lies below the last mark, absent if there is nothing.
+  // The value below the last mark, absent if there is none.
   [[nodiscard]] Ref below_mark() const;
 
   void push_long(std::uint64_t size);

@@ -1,6 +1,6 @@
 // Writes values as pickle opcodes, those only that PyTorch's viewer knows.
 //
-// What comes again is written once and then named by its number in the memo. Numbers below 256 take
+// A repeated value is written once and then named by its number in the memo. Numbers below 256 take
 // two bytes instead of five, so the first ones are kept for the keys of dictionaries.
 #pragma once
 

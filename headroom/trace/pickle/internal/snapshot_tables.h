@@ -51,7 +51,7 @@ class SnapshotTables {
   [[nodiscard]] memory::PoolId pool(const Record& record, Field field) const;
 
  private:
-  // What Details are made of, still as values of the pickle: the same ones make the same Details.
+  // The parts of Details, still as values of the pickle: the same ones make the same Details.
   struct DetailsSource {
     Ref compile_context{};
     Ref user_metadata{};

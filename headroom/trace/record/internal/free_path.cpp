@@ -3,13 +3,14 @@
 #include <filesystem>
 #include <unistd.h>
 
+#include "headroom/base/file_name.h"
+
 namespace headroom::trace::internal {
 namespace {
 
 // Where the ending begins: `.pickle.zst` and `.perfetto.json` count as one.
 std::size_t ending_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::size_t name = slash == std::string::npos ? 0 : slash + 1;
+  const std::size_t name = path.size() - file_name(path).size();
   std::size_t dot = path.rfind('.');
   if (dot == std::string::npos || dot <= name) return path.size();
   const std::string ending = path.substr(dot);

@@ -16,7 +16,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // What is written is the system's: it stays when this process dies.
+  // Written bytes are the system's: they stay when this process dies.
   bool write(std::span<const std::byte> bytes) noexcept;
   // All of `out`, from `offset` on.
   bool read_at(std::uint64_t offset, std::span<std::byte> out) noexcept;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "headroom/base/file_name.h"
+
 namespace headroom::trace::internal {
 namespace {
 
@@ -9,9 +11,7 @@ constexpr const char* kOffsetKey = "module_offset";
 constexpr const char* kBuildIdKey = "build_id";
 
 std::string name_of(const RawFrame& raw) {
-  const std::size_t slash = raw.path.rfind('/');
-  return fmt::format(
-      "{}+{:#x}", slash == std::string::npos ? raw.path : raw.path.substr(slash + 1), raw.offset);
+  return fmt::format("{}+{:#x}", file_name(raw.path), raw.offset);
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// What the shell books when a core hands out a block or takes one back. Inline: this is half of the
-// work of an allocation, and every core does it under its lock.
+// The shell's bookkeeping when a core hands out a block or takes one back. Inline: this is half of
+// the work of an allocation, and every core does it under its lock.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace headroom::memory {
 
 inline void AllocatorCore::emit(Action action,
-                                const BlockNote& block,
+                                const BlockRecord& block,
                                 std::uint64_t size_bytes) noexcept {
   ++sequence_;
   if (wanted_.has(action)) [[unlikely]] {
@@ -22,7 +22,7 @@ inline void AllocatorCore::emit(Action action,
 
 // The kind of pool is a template parameter so that each quantity is at a known place.
 template <bool kSmall>
-void AllocatorCore::count_alloc(const BlockNote& block) noexcept {
+void AllocatorCore::add_to_statistics_alloc(const BlockRecord& block) noexcept {
   stats_.allocation.increase(kSmall, 1);
   stats_.allocated_bytes.increase(kSmall, block.size_bytes);
   stats_.active.increase(kSmall, 1);
@@ -30,8 +30,8 @@ void AllocatorCore::count_alloc(const BlockNote& block) noexcept {
   stats_.requested_bytes.increase(kSmall, block.requested_bytes);
 }
 
-inline void AllocatorCore::record_alloc(const BlockNote& block) noexcept {
-  block.is_small ? count_alloc<true>(block) : count_alloc<false>(block);
+inline void AllocatorCore::record_alloc(const BlockRecord& block) noexcept {
+  block.is_small ? add_to_statistics_alloc<true>(block) : add_to_statistics_alloc<false>(block);
   stats_.live_bytes.increase(round_up(block.requested_bytes, kMinBlockBytes));
   stats_.category_bytes[static_cast<std::size_t>(block.context.category)].increase(
       block.size_bytes);
@@ -43,27 +43,29 @@ inline void AllocatorCore::record_alloc(const BlockNote& block) noexcept {
 }
 
 template <bool kSmall>
-void AllocatorCore::count_free_requested(const BlockNote& block) noexcept {
+void AllocatorCore::add_to_statistics_free_requested(const BlockRecord& block) noexcept {
   stats_.allocation.decrease(kSmall, 1);
   stats_.allocated_bytes.decrease(kSmall, block.size_bytes);
 }
 
-inline void AllocatorCore::record_free_requested(const BlockNote& block) noexcept {
-  block.is_small ? count_free_requested<true>(block) : count_free_requested<false>(block);
+inline void AllocatorCore::record_free_requested(const BlockRecord& block) noexcept {
+  block.is_small ? add_to_statistics_free_requested<true>(block)
+                 : add_to_statistics_free_requested<false>(block);
   stats_.category_bytes[static_cast<std::size_t>(block.context.category)].decrease(
       block.size_bytes);
   emit(Action::kFreeRequested, block, block.requested_bytes);
 }
 
 template <bool kSmall>
-void AllocatorCore::count_free_completed(const BlockNote& block) noexcept {
+void AllocatorCore::add_to_statistics_free_completed(const BlockRecord& block) noexcept {
   stats_.active.decrease(kSmall, 1);
   stats_.active_bytes.decrease(kSmall, block.size_bytes);
   stats_.requested_bytes.decrease(kSmall, block.requested_bytes);
 }
 
-inline void AllocatorCore::record_free_completed(const BlockNote& block) noexcept {
-  block.is_small ? count_free_completed<true>(block) : count_free_completed<false>(block);
+inline void AllocatorCore::record_free_completed(const BlockRecord& block) noexcept {
+  block.is_small ? add_to_statistics_free_completed<true>(block)
+                 : add_to_statistics_free_completed<false>(block);
   stats_.live_bytes.decrease(round_up(block.requested_bytes, kMinBlockBytes));
   emit(Action::kFreeCompleted, block, block.requested_bytes);
 }
