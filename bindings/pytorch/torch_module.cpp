@@ -75,12 +75,12 @@ void wait_for_devices() {
   }
 }
 
-std::uint64_t sleep(const std::string& tag, bool keeps_contents) {
+std::uint64_t sleep_tagged(const std::string& tag, bool keeps_contents) {
   wait_for_devices();
   return bridge::sleep(tag, keeps_contents);
 }
 
-std::uint64_t wake(const std::string& tag) {
+std::uint64_t wake_tagged(const std::string& tag) {
   if (const auto bytes = bridge::wake(tag)) return *bytes;
   const bridge::Failure& failure = bridge::last_failure();
   TORCH_CHECK(failure.is_out_of_memory, failure.text);
@@ -121,6 +121,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "record_start", &record_start, arg("device"), arg("path"), arg("max_bytes"), arg("stacks"));
   module.def("record_stop", &bridge::record_stop, arg("device"), release());
   module.def("idle_trim", &bridge::set_idle_trim, arg("after_ms"), arg("keep_bytes"));
-  module.def("sleep", &sleep, arg("tag"), arg("keeps_contents"), release());
-  module.def("wake", &wake, arg("tag"), release());
+  module.def("sleep", &sleep_tagged, arg("tag"), arg("keeps_contents"), release());
+  module.def("wake", &wake_tagged, arg("tag"), release());
 }
