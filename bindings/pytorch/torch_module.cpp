@@ -113,8 +113,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       release());
   module.def(
       "stats", [](int device) { return memory_of(device).flat_stats(); }, arg("device"));
-  module.def(
-      "bound", [](int device) { return memory_of(device).bound(); }, arg("device"));
   module.def("scope_push", &push_scope, arg("name"), arg("device") = py::none());
   module.def("scope_pop", &pop_scope);
   module.def(

@@ -47,18 +47,18 @@ class CudaSleep : public ::testing::Test {
 };
 
 TEST_F(CudaSleep, TheCardHasTheMemoryMeanwhile) {
-  constexpr std::uint64_t kBytes = 256_MiB;
-  const DeviceAddress block = weights(kBytes, 3);
+  constexpr std::uint64_t kBlockBytes = 256_MiB;
+  const DeviceAddress block = weights(kBlockBytes, 3);
   const std::uint64_t free_before = device_->memory_info()->free_bytes;
   const SleepChange slept = allocator_->sleep("weights", SleepContents::kKeptOnHost);
-  EXPECT_EQ(slept.device_bytes, kBytes);
-  EXPECT_GE(device_->memory_info()->free_bytes, free_before + kBytes);
+  EXPECT_EQ(slept.device_bytes, kBlockBytes);
+  EXPECT_GE(device_->memory_info()->free_bytes, free_before + kBlockBytes);
   const DeviceAddress other = allocator_->allocate(896_MiB);
   EXPECT_TRUE(worked(device_->fill(other, 9, 896_MiB, StreamId::kDefault)));
   EXPECT_FALSE(allocator_->try_wake("weights"));
   allocator_->free(other);
   (void)allocator_->wake("weights");
-  EXPECT_TRUE(holds(block, 3, kBytes));
+  EXPECT_TRUE(holds(block, 3, kBlockBytes));
   EXPECT_EQ(allocator_->check_invariants(), std::nullopt);
 }
 

@@ -123,9 +123,6 @@ class HEADROOM_BRIDGE DeviceMemory {
   // For programs that look: the account as text and as JSON, statistics by PyTorch's keys.
   [[nodiscard]] std::string report() const;
   [[nodiscard]] std::string account_json() const;
-  // Why so much is reserved, term by term (PagedBound); empty of an allocator that promises
-  // nothing.
-  [[nodiscard]] std::map<std::string, std::int64_t> bound() const;
   [[nodiscard]] std::map<std::string, std::int64_t> flat_stats() const;
 
  private:

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "headroom/base/error.h"
-#include "headroom/memory/paged/paged_allocator.h"
 
 #include "bindings/pytorch/bridge/convert.h"
 #include "bindings/pytorch/bridge/named_stacks.h"
@@ -263,18 +262,6 @@ std::string DeviceMemory::report() const { return memory::to_text(impl_->allocat
 std::string DeviceMemory::account_json() const { return to_json(impl_->allocator.account()); }
 std::map<std::string, std::int64_t> DeviceMemory::flat_stats() const {
   return memory::flatten(impl_->allocator.statistics());
-}
-
-std::map<std::string, std::int64_t> DeviceMemory::bound() const {
-  const auto* const paged = dynamic_cast<const memory::PagedAllocator*>(&impl_->allocator);
-  if (paged == nullptr) return {};
-  const memory::PagedBound bound = paged->bound();
-  const auto number = [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); };
-  return {{"reserved_bytes", number(bound.reserved_bytes)},
-          {"live_pages_bytes", number(bound.live_pages_bytes)},
-          {"slab_residue_bytes", number(bound.slab_residue_bytes)},
-          {"cushion_bytes", number(bound.cushion_bytes)},
-          {"unsettled_bytes", number(bound.unsettled_bytes)}};
 }
 
 }  // namespace headroom::bridge

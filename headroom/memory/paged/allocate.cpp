@@ -19,7 +19,8 @@ namespace {
 constexpr std::uint64_t kLargePagesOfLive = 64;
 constexpr std::uint64_t kShareOfLarge = 3;
 
-// The size that PyTorch would take: for memory of somebody else, and for blocks that are never split.
+// The size that PyTorch would take: for memory of somebody else, and for blocks that are never
+// split.
 std::uint64_t segment_bytes(std::uint64_t rounded, std::uint64_t granularity) {
   if (rounded <= kSmallBytes) return round_up(kSmallSegmentBytes, granularity);
   if (rounded < kOwnSegmentBytes) return round_up(kLargeSegmentBytes, granularity);

@@ -21,6 +21,11 @@ constexpr std::uint64_t kAddressesPerDevice = 2;
 constexpr std::uint64_t kSlabStreams = 64;
 constexpr std::uint64_t kMostSlabBytes = 16_GiB;
 
+// The first arena of a stream has addresses for this part of the device, a later one this many
+// times what the one before had.
+constexpr std::uint64_t kFirstArenaOfDevice = 64;
+constexpr std::uint64_t kLargerArena = 16;
+
 // What a private pool may grow into, where there are so many addresses, and how many all pools
 // reserve ahead; an arena grows by at least this part of itself.
 constexpr std::uint64_t kPrivateRoomBytes = 32_GiB;
@@ -35,7 +40,9 @@ DeviceResult<PageArena*> Arenas::find_or_make(StreamId stream, ArenaKind kind) {
     if (arena.kind == kind && arena.clock->stream == stream) return &arena;
   }
   const std::uint64_t least = 2 * table_.class_of(PageSize::kLarge).page_bytes;
-  return make(stream, kind, least);
+  // Most programs keep to the default stream. Of others there may be thousands.
+  const std::uint64_t most = stream == StreamId::kDefault ? most_addresses() : first_addresses();
+  return make(stream, kind, least, most);
 }
 
 DeviceResult<PageArena*> Arenas::make_larger(const PageArena& arena) {
@@ -47,14 +54,20 @@ DeviceResult<PageArena*> Arenas::make_larger(const PageArena& arena) {
                                            .detail = "the arena is as large as any",
                                            .found = arena.size});
   }
-  return make(
-      arena.stream(), arena.kind, arena.size + table_.class_of(PageSize::kWhole).page_bytes);
+  return make(arena.stream(),
+              arena.kind,
+              arena.size + table_.class_of(PageSize::kWhole).page_bytes,
+              std::min(most_addresses(), kLargerArena * arena.size));
 }
 
-DeviceResult<PageArena*> Arenas::make(StreamId stream, ArenaKind kind, std::uint64_t least_bytes) {
+DeviceResult<PageArena*> Arenas::make(StreamId stream,
+                                      ArenaKind kind,
+                                      std::uint64_t least_bytes,
+                                      std::uint64_t most_bytes) {
   StreamClock& clock = clocks_.clock_of(stream);
   table_.prepare_arena();
-  const auto range = kind == ArenaKind::kSlab ? next_slab_range() : reserve_range(least_bytes);
+  const auto range =
+      kind == ArenaKind::kSlab ? next_slab_range() : reserve_range(least_bytes, most_bytes);
   if (!range) return Unexpected(range.error());
   return &table_.add_arena(kind, clock, range->base, range->size);
 }
@@ -65,11 +78,17 @@ std::uint64_t Arenas::most_addresses() const noexcept {
                   table_.class_of(PageSize::kWhole).page_bytes);
 }
 
+// Of a stream that is not the default one: enough for it to start with, and for 10,000 like it.
+std::uint64_t Arenas::first_addresses() const noexcept {
+  return round_up(device_.properties().total_bytes / kFirstArenaOfDevice +
+                      2 * table_.class_of(PageSize::kLarge).page_bytes,
+                  table_.class_of(PageSize::kWhole).page_bytes);
+}
+
 // Where addresses are short, a smaller arena will do. It then takes half of what it could have: the
 // other arenas need some too, and on a processor so does everybody else in the process.
-DeviceResult<AddressRange> Arenas::reserve_range(std::uint64_t least_bytes) {
+DeviceResult<AddressRange> Arenas::reserve_range(std::uint64_t least_bytes, std::uint64_t most) {
   const std::uint64_t page = table_.class_of(PageSize::kWhole).page_bytes;
-  const std::uint64_t most = most_addresses();
   const std::uint64_t least = std::min(most, least_bytes);
   bool is_known = false;  // how much could be had
   for (std::uint64_t size = most;; size = std::max(round_up(size / 2, page), least)) {

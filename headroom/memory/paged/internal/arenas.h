@@ -80,8 +80,11 @@ class Arenas {
   [[nodiscard]] std::uint64_t most_addresses() const noexcept;
   [[nodiscard]] device::DeviceResult<PageArena*> make(StreamId stream,
                                                       ArenaKind kind,
-                                                      std::uint64_t least_bytes);
-  [[nodiscard]] device::DeviceResult<AddressRange> reserve_range(std::uint64_t least_bytes);
+                                                      std::uint64_t least_bytes,
+                                                      std::uint64_t most_bytes);
+  [[nodiscard]] std::uint64_t first_addresses() const noexcept;
+  [[nodiscard]] device::DeviceResult<AddressRange> reserve_range(std::uint64_t least_bytes,
+                                                                 std::uint64_t most);
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_slab_region();
   [[nodiscard]] device::DeviceResult<AddressRange> next_slab_range();
   [[nodiscard]] device::DeviceResult<AddressRange> reserve_private(const Growth& growth);
