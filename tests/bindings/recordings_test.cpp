@@ -228,6 +228,10 @@ TEST_F(RecordingsTest, RefuseWithAReason) {
 }
 
 TEST_F(RecordingsTest, EndWithOneLineWhereTheDiskIsFull) {
+  const auto work = [](std::uint32_t rounds) {
+    for (std::uint32_t i = 0; i < rounds; ++i) take_and_give(1 + (i * 7919) % 500'000);
+  };
+  work(5'000);  // the memory of a device on the processor is a file too
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const rlimit small{.rlim_cur = 200'000, .rlim_max = limit.rlim_max};
@@ -235,7 +239,7 @@ TEST_F(RecordingsTest, EndWithOneLineWhereTheDiskIsFull) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   ::testing::internal::CaptureStderr();
   start();
-  for (std::uint32_t i = 0; i < 200'000; ++i) take_and_give(1 + (i * 7919) % 500'000);
+  work(200'000);
   bridge::record_stop(kDevice);
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);

@@ -313,7 +313,7 @@ TEST(Examples, TheGuideRuns) {
   EXPECT_THAT(
       out,
       HasSubstr("weights[0] = 0.5\nshortage: the request needs 100GiB; the device has 80GiB free"));
-  EXPECT_THAT(out, HasSubstr("limit 40GiB\npending 0B\n"));
+  EXPECT_THAT(out, HasSubstr("limit 40GiB\nawake 128MiB\npending 0B\n"));
   EXPECT_THAT(out, HasSubstr("step/layer3 16MiB\npeak 16MiB\nmemory of cpu:0\n"));
   EXPECT_THAT(out, HasSubstr("segments taken: 1\n"));
 }
