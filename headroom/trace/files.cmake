@@ -50,7 +50,6 @@ set(HEADROOM_TRACE_SOURCES
   record/internal/stack_interner.cpp
   record/internal/stack_walk.cpp
   ${HEADROOM_SYMBOLISER}
-  record/internal/tick_clock.cpp
   record/internal/trace_builder.cpp
   record/ring_recorder.cpp
   record/symbols.cpp

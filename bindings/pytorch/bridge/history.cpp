@@ -1,7 +1,6 @@
 #include "bindings/pytorch/bridge/history.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "bindings/pytorch/bridge/bridge.h"
@@ -22,10 +21,8 @@ ThreadTexts& texts() {
   return of_thread;
 }
 
-std::int64_t now_us() noexcept {
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
-}
+// In the ring, times are ticks.
+std::int64_t now() noexcept { return static_cast<std::int64_t>(ticks()); }
 
 }  // namespace
 
@@ -108,7 +105,12 @@ Context DeviceHistory::make_context() const {
 
 std::vector<TraceEntry> DeviceHistory::trace() const {
   const std::lock_guard lock(mutex_);
-  return ring_.all();
+  std::vector<TraceEntry> entries = ring_.all();
+  clock_.adjust();
+  for (TraceEntry& entry : entries) {
+    entry.time_us = clock_.time_us(static_cast<std::uint64_t>(entry.time_us));
+  }
+  return entries;
 }
 
 void DeviceHistory::record_snapshot(std::uint64_t active_bytes) {
@@ -117,7 +119,13 @@ void DeviceHistory::record_snapshot(std::uint64_t active_bytes) {
   ring_.add({.action = TraceAction::kSnapshot,
              .device = index_,
              .size_bytes = active_bytes,
-             .time_us = now_us()});
+             .time_us = now()});
+}
+
+// Requires mutex_.
+void DeviceHistory::tell(TraceEntry entry) const {
+  entry.time_us = clock_.time_us(static_cast<std::uint64_t>(entry.time_us));
+  for (const Tracker& tracker : trackers_) tracker(entry);
 }
 
 void DeviceHistory::record(const memory::Event& event) noexcept {
@@ -129,7 +137,7 @@ void DeviceHistory::record(const memory::Event& event) noexcept {
                      .size_bytes = event.size_bytes,
                      .stream = native_of(allocator_.device(), event.stream),
                      .pool = to_bridge(event.pool),
-                     .time_us = now_us(),
+                     .time_us = now(),
                      .user_metadata = of_thread.user_metadata};
     if (!of_thread.compile_contexts.empty()) {
       entry.compile_context = of_thread.compile_contexts.back();
@@ -144,7 +152,7 @@ void DeviceHistory::record(const memory::Event& event) noexcept {
         entry.context = *event.tag;
       }
     }
-    for (const Tracker& tracker : trackers_) tracker(entry);
+    if (!trackers_.empty()) tell(entry);
     if (settings_.is_enabled && !skipped_.has(event.action)) ring_.add(std::move(entry));
   } catch (...) {  // Without host memory the history lacks this one.
     return;

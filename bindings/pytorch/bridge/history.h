@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "headroom/base/tick_clock.h"
 #include "headroom/memory/allocator.h"
 
 #include "bindings/pytorch/bridge/values.h"
@@ -58,6 +59,8 @@ class DeviceHistory final : public memory::EventSink {
   void record(const memory::Event& event) noexcept override;
 
  private:
+  void tell(TraceEntry entry) const;
+
   memory::Allocator& allocator_;
   const int index_;
   std::atomic<bool> wants_free_contexts_{false};
@@ -66,6 +69,7 @@ class DeviceHistory final : public memory::EventSink {
   memory::Actions skipped_{};
   TraceRing ring_{};
   std::vector<Tracker> trackers_{};
+  mutable TickClock clock_{};  // what asks the system costs a microsecond on some machines
 };
 
 // The context of the free that this thread has begun, for as long as it lives.

@@ -11,11 +11,11 @@
 
 #include "headroom/base/error.h"
 #include "headroom/base/fork.h"
+#include "headroom/base/tick_clock.h"
 #include "headroom/trace/record/internal/bounded_file.h"
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/file_channel.h"
 #include "headroom/trace/record/internal/final_state.h"
-#include "headroom/trace/record/internal/tick_clock.h"
 #include "headroom/trace/record/internal/trace_builder.h"
 #include "headroom/trace/record/symbols.h"
 
@@ -86,7 +86,7 @@ class FileRecorder::Impl {
 
   void mark(std::string_view name, bool is_start) {
     if (is_elsewhere()) return;
-    const std::uint64_t now = internal::ticks();
+    const std::uint64_t now = ticks();
     const std::lock_guard lock(marks_mutex_);
     marks_.push_back({.name = std::string(name), .is_start = is_start, .ticks = now});
   }
@@ -232,7 +232,7 @@ class FileRecorder::Impl {
 
   FileOptions options_;
   internal::BoundedFile file_;
-  internal::TickClock clock_;
+  TickClock clock_;
   Trace trace_;  // the tables, not the events
   internal::TraceBuilder builder_;
   std::vector<EventRecord> batch_;

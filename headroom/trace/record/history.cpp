@@ -12,13 +12,13 @@
 #include "headroom/base/env.h"
 #include "headroom/base/error.h"
 #include "headroom/base/fork.h"
+#include "headroom/base/tick_clock.h"
 #include "headroom/memory/api.h"
 #include "headroom/trace/file.h"
 #include "headroom/trace/internal/settings.h"
 #include "headroom/trace/record/file_recorder.h"
 #include "headroom/trace/record/internal/final_state.h"
 #include "headroom/trace/record/internal/free_path.h"
-#include "headroom/trace/record/internal/tick_clock.h"
 #include "headroom/trace/record/internal/trace_builder.h"
 #include "headroom/trace/record/ring_recorder.h"
 #include "headroom/trace/record/symbols.h"
@@ -163,7 +163,7 @@ class History::Impl final : public memory::ScopeObserver,
   void scope_changed(std::string_view name, bool is_start) noexcept override {
     if (made_.is_forked()) return;
     if (file_ != nullptr) return file_->mark(name, is_start);
-    const std::uint64_t now = internal::ticks();
+    const std::uint64_t now = ticks();
     try {
       const std::lock_guard lock(marks_mutex_);
       if (marks_.size() == kMostMarks) marks_.pop_front();
@@ -220,7 +220,7 @@ class History::Impl final : public memory::ScopeObserver,
   std::unique_ptr<FileRecorder> file_;
   std::mutex marks_mutex_;
   std::deque<internal::Mark> marks_;
-  internal::TickClock clock_;
+  TickClock clock_;
 };
 
 History::History(HistoryOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}

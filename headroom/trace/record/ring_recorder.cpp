@@ -7,11 +7,11 @@
 #include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/base/fork.h"
+#include "headroom/base/tick_clock.h"
 #include "headroom/trace/record/internal/capture.h"
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/lazy_memory.h"
 #include "headroom/trace/record/internal/stack_interner.h"
-#include "headroom/trace/record/internal/tick_clock.h"
 #include "headroom/trace/record/internal/trace_builder.h"
 #include "headroom/trace/record/symbols.h"
 
@@ -48,17 +48,17 @@ struct RingRecorder::Copy {
 RingRecorder::RingRecorder(RingOptions options)
     : options_(options),
       mask_(capacity_of(options) - 1),
-      is_quick_(internal::has_steady_counter() && options.stacks.mode == StackMode::kNone),
+      is_quick_(has_steady_counter() && options.stacks.mode == StackMode::kNone),
       memory_(std::make_unique<internal::LazyMemory>((mask_ + 1) * kRecordBytes)),
       words_(memory_->as<std::uint64_t>()),
       stacks_(std::make_unique<StackInterner>()),
-      clock_(std::make_unique<internal::TickClock>()) {}
+      clock_(std::make_unique<TickClock>()) {}
 
 RingRecorder::~RingRecorder() = default;
 
 void RingRecorder::record(const memory::Event& event) noexcept {
   if (is_quick_) [[likely]] {
-    return keep(event, internal::counter_ticks(), StackInterner::kNone);
+    return keep(event, counter_ticks(), StackInterner::kNone);
   }
   record_slowly(event, __builtin_frame_address(0));
 }
@@ -66,7 +66,7 @@ void RingRecorder::record(const memory::Event& event) noexcept {
 void RingRecorder::record_slowly(const memory::Event& event, const void* frame) noexcept {
   const bool has_stack = internal::wants_stack(options_.stacks.mode, event.action);
   const std::uint32_t stack = has_stack ? stack_id(frame) : StackInterner::kNone;
-  keep(event, internal::ticks(), stack);
+  keep(event, ticks(), stack);
 }
 
 // A snapshot reads slots while they may be written. Each word is written after started_ said that

@@ -22,12 +22,15 @@
 #include "headroom/trace/record/stack_options.h"
 #include "headroom/trace/trace.h"
 
+namespace headroom {
+class TickClock;
+}
+
 namespace headroom::trace {
 
 namespace internal {
 class LazyMemory;
 class StackInterner;
-class TickClock;
 class TraceBuilder;
 }  // namespace internal
 
@@ -79,7 +82,7 @@ class RingRecorder final : public memory::EventSink {
   std::unique_ptr<internal::StackInterner> stacks_;
   mutable std::mutex stacks_mutex_;
   mutable std::mutex clock_mutex_;
-  std::unique_ptr<internal::TickClock> clock_;
+  std::unique_ptr<TickClock> clock_;
   ForkMark made_{};
 };
 

@@ -10,13 +10,13 @@
 #include <span>
 #include <vector>
 
+#include "headroom/base/tick_clock.h"
 #include "headroom/memory/event.h"
 #include "headroom/trace/record/file_recorder.h"
 #include "headroom/trace/record/internal/capture.h"
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/spsc_ring.h"
 #include "headroom/trace/record/internal/stack_interner.h"
-#include "headroom/trace/record/internal/tick_clock.h"
 #include "headroom/trace/record/internal/trace_builder.h"
 
 namespace headroom::trace::internal {

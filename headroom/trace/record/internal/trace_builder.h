@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "headroom/base/tick_clock.h"
 #include "headroom/memory/annotation.h"
 #include "headroom/trace/record/internal/event_record.h"
 #include "headroom/trace/record/internal/modules.h"
-#include "headroom/trace/record/internal/tick_clock.h"
 #include "headroom/trace/record/stack_source.h"
 #include "headroom/trace/trace.h"
 

@@ -1,10 +1,10 @@
-#include "headroom/trace/record/internal/tick_clock.h"
+#include "headroom/base/tick_clock.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
-namespace headroom::trace::internal {
+namespace headroom {
 namespace {
 
 bool ask_processor() noexcept {
@@ -15,7 +15,12 @@ bool ask_processor() noexcept {
   unsigned d = 0;
   constexpr unsigned kPowerManagement = 0x80000007;
   constexpr unsigned kInvariantCounter = 1U << 8U;
-  return __get_cpuid(kPowerManagement, &a, &b, &c, &d) != 0 && (d & kInvariantCounter) != 0;
+  if (__get_cpuid(kPowerManagement, &a, &b, &c, &d) == 0) return false;
+  if ((d & kInvariantCounter) != 0) return true;
+  // Virtual machines often hide that flag. Their counter is that of the host, whose system would
+  // not run them on an unsteady one; what asks for the time there may cost a microsecond.
+  constexpr unsigned kHypervisor = 1U << 31U;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kHypervisor) != 0;
 #else
   return false;
 #endif
@@ -71,4 +76,4 @@ std::int64_t TickClock::time_us(std::uint64_t at) const noexcept {
   return (start_.time_ns + static_cast<std::int64_t>(passed * ns_per_tick_)) / 1000;
 }
 
-}  // namespace headroom::trace::internal
+}  // namespace headroom

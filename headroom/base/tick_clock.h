@@ -9,7 +9,7 @@
 #include <x86intrin.h>
 #endif
 
-namespace headroom::trace::internal {
+namespace headroom {
 
 // Whether ticks come from the processor. Asked once.
 [[nodiscard]] bool has_steady_counter() noexcept;
@@ -50,4 +50,4 @@ class TickClock {
   double ns_per_tick_ = 1;
 };
 
-}  // namespace headroom::trace::internal
+}  // namespace headroom
