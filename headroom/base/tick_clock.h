@@ -5,10 +5,6 @@
 #include <chrono>
 #include <cstdint>
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace headroom {
 
 // Whether ticks come from the processor. Asked once.
@@ -17,7 +13,7 @@ namespace headroom {
 // Only where has_steady_counter().
 [[nodiscard]] inline std::uint64_t counter_ticks() noexcept {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();
 #else
   return 0;
 #endif
