@@ -168,7 +168,8 @@ bool AnnotationPath::ends_with(Phase phase) const noexcept {
 
 bool AnnotationPath::is_inside(std::string_view scope) const {
   const std::vector<std::string_view> wanted = split_annotation(scope);
-  return !std::ranges::search(names_, wanted).empty() || wanted.empty();
+  const auto found = std::search(names_.begin(), names_.end(), wanted.begin(), wanted.end());
+  return found != names_.end() || wanted.empty();
 }
 
 std::span<const std::string_view> AnnotationPath::inside(Phase phase) const noexcept {

@@ -68,6 +68,7 @@ std::vector<PageAt> AllocatorCore::pages_of_locked(DeviceAddress) const {
   throw InvalidArgument("pages_of: this allocator has no pages; the paged one has (backend:paged)");
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): those that can keep it
 void AllocatorCore::do_set_pool_source(PoolId, std::shared_ptr<const SegmentSource>) {
   throw InvalidArgument(
       "set_pool_source: this allocator cannot; the paged one can (backend:paged)");

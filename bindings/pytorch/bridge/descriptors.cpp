@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <random>
-#include <sstream>
+#include <string_view>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -134,16 +135,32 @@ struct Ticket {
   std::string name;
   std::string key;
   std::uint64_t id = 0;
-  std::size_t pieces = 0;
+  std::uint64_t pieces = 0;
 };
 
+// The part up to the next space, which is cut off.
+std::string_view next_word(std::string_view& text) noexcept {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(word.size() + 1, text.size()));
+  return word;
+}
+
+// Without a stream: programs load libraries that bring parts of the standard library's own.
+bool read_number(std::string_view word, std::uint64_t& number) noexcept {
+  const auto read = std::from_chars(word.data(), word.data() + word.size(), number);
+  return read.ec == std::errc() && read.ptr == word.data() + word.size();
+}
+
 Ticket parse_ticket(const std::string& text) {
-  std::istringstream words(text);
-  std::string magic;
+  std::string_view rest = text;
+  const bool is_ours = next_word(rest) == kMagic;
   Ticket ticket;
-  words >> magic >> ticket.name >> ticket.key >> ticket.id >> ticket.pieces;
-  if (!words || magic != kMagic || ticket.key.size() >= sizeof(DescriptorRequest::key) ||
-      ticket.pieces == 0) {
+  ticket.name = next_word(rest);
+  ticket.key = next_word(rest);
+  const bool has_id = read_number(next_word(rest), ticket.id);
+  const bool has_pieces = read_number(next_word(rest), ticket.pieces) && ticket.pieces > 0;
+  if (!is_ours || !has_id || !has_pieces || !rest.empty() ||
+      ticket.key.size() >= sizeof(DescriptorRequest::key)) {
     throw Error(
         "this is no memory that headroom shares; is it enabled in the process that sent it? "
         "It says '" +

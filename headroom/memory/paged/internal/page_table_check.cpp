@@ -90,6 +90,20 @@ bool is_mapped_at(const Page& page, const PagePlace& place) {
   return true;
 }
 
+std::optional<std::string> problem_of(const Page& page) {
+  for (const PagePlace& place : page.mapped) {
+    if (!is_mapped_at(page, place)) return "a slot does not know of the page that it maps";
+  }
+  const bool has_home = page.home.arena != nullptr;
+  if (has_home && std::ranges::count(page.mapped, page.home) != 1) {
+    return "a page is not mapped where it is at home";
+  }
+  if (has_home == (std::ranges::count(page.pages->loose, &page) > 0)) {
+    return "a page is at home and loose, or neither";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> PageTable::check_pages() const {
@@ -103,15 +117,7 @@ std::optional<std::string> PageTable::check_pages() const {
       const bool has_home = page.home.arena != nullptr;
       stale += page.mapped.size() - (has_home ? 1 : 0);
       out_of_place += has_home && is_out_of_place(page) ? 1 : 0;
-      for (const PagePlace& place : page.mapped) {
-        if (!is_mapped_at(page, place)) return "a slot does not know of the page that it maps";
-      }
-      if (has_home && std::ranges::count(page.mapped, page.home) != 1) {
-        return "a page is not mapped where it is at home";
-      }
-      if (has_home == (std::ranges::count(pages.loose, &page) > 0)) {
-        return "a page is at home and loose, or neither";
-      }
+      if (auto problem = problem_of(page)) return problem;
     }
     if (count != pages.count) return "pages are miscounted";
   }
