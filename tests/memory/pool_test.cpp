@@ -138,6 +138,28 @@ TEST(PrivatePool, RandomTrafficKeepsTheRules) {
   }
 }
 
+// Libraries open streams of their own, each with a little memory.
+TEST(Streams, AThousandShareTheAddressesOfASmallCard) {
+  const auto device =
+      device::MetaDevice::create({.capacity_bytes = 8_GiB, .profile = device::cuda_profile()});
+  PagedAllocator allocator(*device);
+  std::vector<DeviceAddress> held;
+  for (int i = 0; i < 1000; ++i) {
+    const auto block = allocator.try_allocate(1_MiB, device->create_stream().value());
+    ASSERT_TRUE(block) << "stream " << i;
+    held.push_back(*block);
+    if (held.size() <= 100) continue;
+    allocator.free(held.front());
+    held.erase(held.begin());
+  }
+  EXPECT_LE(reserved(allocator), 100 * 2_MiB + 8_MiB);
+  const StreamId one = device->create_stream().value();
+  const DeviceAddress large = allocator.allocate(1_GiB, one);  // more than it starts with
+  EXPECT_EQ(allocator.check_invariants(), std::nullopt);
+  allocator.free(large);
+  for (const DeviceAddress block : held) allocator.free(block);
+}
+
 // Random traffic in a pool, with a state remembered now and then and put back later.
 TEST(RestorePool, AnyStateComesBackExactly) {
   for (std::uint32_t seed = 1; seed <= 20; ++seed) {
