@@ -16,8 +16,7 @@
 //  - Physical memory is what counts against the capacity: segments and page handles. Addresses
 //    are free.
 //
-// The public functions check what all backends must check, count the call, and hand over to the
-// virtual `do_` functions, which a backend implements.
+// The public functions check and count, and call the virtual `do_` functions of a backend.
 #pragma once
 
 #include <array>

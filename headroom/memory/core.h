@@ -1,8 +1,7 @@
 // AllocatorCore: a core's side of an allocator: what it implements, and what it may call.
 //
-// A core decides where blocks lie: it places them, frees them, grows and gives back. It derives
-// from this class, implements the virtual functions, and calls the others when something happened,
-// so that statistics, events, limits and reports are written once, for every core.
+// A core decides where blocks lie. It derives from this class, implements the virtual functions,
+// and calls the others when something happened: limits and reports are written once.
 //
 //   a user calls        Allocator::allocate             allocator.cpp
 //   the core places     CachingAllocator::do_allocate   caching/allocate.cpp

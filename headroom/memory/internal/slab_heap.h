@@ -9,9 +9,8 @@
 //   DeviceAddress block = heap.allocate(size, stream, context);
 //   record_alloc({.address = block, .size_bytes = SlabHeap::block_bytes(size), ...});
 //
-// Threads' tallies count the blocks of magazines, and SlabPages::fold_tally adds them to
-// statistics. The core records those of allocate, free, mark_pending and complete. Every locked
-// operation of a core that moves statistics calls fold_own() first.
+// Threads' tallies count the blocks of magazines; SlabPages::fold_tally adds them to statistics,
+// and the core records the others. What moves statistics under the lock calls fold_own() first.
 #pragma once
 
 #include <array>

@@ -36,10 +36,9 @@
 //
 //   the blocks of an arena tile it; two neighbours are never both holes, nor both unbacked
 //   an unbacked block begins and ends where slots do
-//   a slot is home or on loan            ==  a held block or a hole touches it, and it is not
-//   asleep a slot is asleep                     =>  only blocks asleep and gaps touch its page, and
-//   one
-//                                            block at least
+//   a slot is home or on loan            ==  a held block or a hole touches it, and it is awake
+//   a slot is asleep                     =>  a block asleep touches its page, and else only such
+//                                            blocks and gaps
 //   a gap                                lies in one page that is asleep
 //   loose pages                          ==  pages without a home
 //   stale mappings                       ==  mappings of all pages - pages with a home - loans
