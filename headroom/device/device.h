@@ -89,8 +89,8 @@ class Device {
   // The backend's own name of the stream, for libraries that take one; adopting it gives the
   // same id. Good until the stream is released.
   DeviceResult<NativeStream> native_stream(StreamId stream) noexcept;
-  // Returns at once; what is queued still runs. Blocks may go on naming the stream, and an event
-  // recorded on it afterwards completes when that work has. Everything else answers kUnknownHandle.
+  // Returns at once; queued work still runs. Blocks may name it on: until thousands more are gone,
+  // an event recorded on it completes when that work has. Everything else answers kUnknownHandle.
   DeviceResult<void> release_stream(StreamId stream) noexcept;
   // Waits until all that is queued now has run.
   DeviceResult<void> synchronize_stream(StreamId stream) noexcept;

@@ -11,6 +11,7 @@
 #include "headroom/base/error.h"
 #include "headroom/base/fork.h"
 #include "headroom/memory/internal/callbacks.h"
+#include "headroom/memory/internal/known_streams.h"
 #include "headroom/memory/internal/pool_scopes.h"
 #include "headroom/memory/internal/records.h"
 #include "headroom/memory/internal/tags.h"
@@ -37,6 +38,7 @@ void call_back(const char* kind, Call&& call) noexcept {
 AllocatorCore::AllocatorCore(device::Device& device)
     : Allocator(device, *this),
       device_(device),
+      known_streams_(std::make_unique<internal::KnownStreams>()),
       callbacks_(std::make_unique<internal::Callbacks>()) {}
 
 // In the child of a fork another thread may have been changing any of these.
@@ -44,7 +46,7 @@ AllocatorCore::~AllocatorCore() {
   if (!is_forked()) return;
   keep_for_ever(callbacks_.release());
   keep_for_ever(tags_.release());
-  keep_for_ever(new (std::nothrow) auto(std::move(known_streams_)));
+  keep_for_ever(known_streams_.release());
   keep_for_ever(new (std::nothrow) auto(std::move(sinks_)));
   keep_for_ever(new (std::nothrow) auto(std::move(scopes_)));
 }
@@ -58,10 +60,13 @@ void AllocatorCore::begin_destruction() noexcept {
 }
 
 DeviceResult<void> AllocatorCore::check_stream(StreamId stream) {
-  if (known_streams_.contains(stream)) return {};
-  if (const auto known = device_.is_capturing(stream); !known) return Unexpected(known.error());
-  known_streams_.insert(stream);
-  return {};
+  return known_streams_->check(device_, stream);
+}
+
+void AllocatorCore::trust_stream(StreamId stream) { known_streams_->trust(stream); }
+
+bool AllocatorCore::is_released(StreamId stream) const noexcept {
+  return known_streams_->is_gone(device_, stream);
 }
 
 std::vector<PageAt> AllocatorCore::pages_of_locked(DeviceAddress) const {

@@ -2,7 +2,6 @@
 //
 // A core decides where blocks lie. It derives from this class, implements the virtual functions,
 // and calls the others when something happened: limits and reports are written once.
-//
 //   a user calls        Allocator::allocate             allocator.cpp
 //   the core places     CachingAllocator::do_allocate   caching/allocate.cpp
 //   and says so         AllocatorCore::record_alloc       internal/records.h
@@ -17,7 +16,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,6 +28,7 @@ namespace headroom::memory {
 
 namespace internal {
 struct Callbacks;
+class KnownStreams;
 struct PoolUse;
 class Tags;
 struct ThreadTally;
@@ -107,7 +106,8 @@ class AllocatorCore : public Allocator {
   }
   // A stream that the device knows; asked once for each.
   [[nodiscard]] device::DeviceResult<void> check_stream(StreamId stream);
-  void trust_stream(StreamId stream) { known_streams_.insert(stream); }  // without asking
+  void trust_stream(StreamId stream);  // without asking
+  [[nodiscard]] bool is_released(StreamId stream) const noexcept;
   [[nodiscard]] bool has_capture() const noexcept { return captures_ > 0; }
   [[nodiscard]] bool tells_of_blocks() const noexcept { return wanted_.meets(kBlockActions); }
   class TagScope;  // the tag of the request under way, in internal/tag_scope.h
@@ -239,7 +239,7 @@ class AllocatorCore : public Allocator {
   std::uint64_t next_pool_ = 1;
   std::uint64_t misuses_ = 0;
   int captures_ = 0;
-  std::unordered_set<StreamId> known_streams_{StreamId::kDefault};
+  std::unique_ptr<internal::KnownStreams> known_streams_;
   std::unique_ptr<internal::Callbacks> callbacks_;
   std::unique_ptr<internal::Tags> tags_{};  // null: none are made
   std::atomic<bool> makes_tags_{false};     // the same, without the lock

@@ -42,6 +42,7 @@ set(HEADROOM_MEMORY_SOURCES
   paged/release.cpp
   paged/sleep.cpp
   paged/stitch.cpp
+  paged/streams.cpp
   paged/wake.cpp
   parse_pytorch_message.cpp
   pytorch_message.cpp

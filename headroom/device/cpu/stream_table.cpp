@@ -103,6 +103,7 @@ void StreamTable::join_ended() {
       if (!stream->has_ended()) return false;
       entries_.find(stream->id())->second.stream.reset();
       ended.push_back(stream);
+      if (const auto oldest = departed_.add(stream->id())) entries_.erase(*oldest);
       return true;
     });
   }

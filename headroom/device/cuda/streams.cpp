@@ -262,7 +262,7 @@ DeviceResult<void> CudaStreams::release(StreamId stream) {
   std::shared_ptr<Stream> gone;  // destroyed after the lock
   const std::scoped_lock lock(mutex_);
   const auto it = entries_.find(stream);
-  if (it->second.stream == nullptr) {
+  if (it == entries_.end() || it->second.stream == nullptr) {
     return fail(StatusCode::kUnknownHandle, "released by another thread", to_integer(stream));
   }
   if (last != nullptr) draining_.push_back(stream);
@@ -373,8 +373,11 @@ void CudaStreams::forget_drained() {
     const auto passed = has_passed(last);
     if (!passed || !*passed) return;
     const std::scoped_lock lock(mutex_);
+    if (draining_.empty() || draining_.front() != stream) continue;  // another thread was here
+    const auto oldest = departed_.add(stream);
     entries_.at(stream).last = nullptr;
-    if (!draining_.empty() && draining_.front() == stream) draining_.pop_front();
+    draining_.pop_front();
+    if (oldest) entries_.erase(*oldest);
   }
 }
 

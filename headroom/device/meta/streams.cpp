@@ -43,7 +43,9 @@ DeviceResult<void> MetaDevice::do_release_stream(StreamId stream) {
   const std::lock_guard lock(state_->mutex);
   const auto live = state_->live_stream(stream);
   if (!live) return Unexpected(live.error());
+  const auto oldest = state_->departed.add(stream);
   (*live)->is_released = true;
+  if (oldest) state_->forget(*oldest);
   return {};
 }
 
@@ -86,7 +88,7 @@ DeviceResult<bool> MetaDevice::do_query_event(EventId event) {
   const std::lock_guard lock(state_->mutex);
   const auto record = state_->event(event);
   if (!record) return Unexpected(record.error());
-  return record->position <= state_->streams.find(record->stream)->second.completed;
+  return state_->is_complete(*record);
 }
 
 DeviceResult<void> MetaDevice::do_wait_event(StreamId stream, EventId event) {

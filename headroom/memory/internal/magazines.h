@@ -66,6 +66,8 @@ class alignas(128) Magazines {
   Magazines& operator=(const Magazines&) = delete;
 
   [[nodiscard]] StreamId stream() const noexcept { return stream_; }
+  // They are empty, and another stream's from now on.
+  void serve(StreamId stream) noexcept { stream_ = stream; }
   // Exact while the cache is held; near with the lock alone.
   [[nodiscard]] std::uint64_t cached_bytes() const noexcept {
     return cached_bytes_.load(std::memory_order_relaxed);

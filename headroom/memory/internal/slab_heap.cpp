@@ -347,12 +347,38 @@ Magazines* SlabHeap::own_magazines(StreamId stream) noexcept {
       cache = made.get();
       if (pauses_ > 0) cache->pause_owner();
     }
-    cache->streams.push_back(std::make_unique<Magazines>(stream));
+    const auto idle = std::ranges::find_if(cache->streams, [this](const auto& magazines) {
+      return !streams_.contains(magazines->stream());  // forgotten
+    });
+    if (idle != cache->streams.end()) {
+      (*idle)->serve(stream);
+    } else {
+      cache->streams.push_back(std::make_unique<Magazines>(stream));
+    }
     const LastUsed* const used = use_magazines(id_, stream);
     return used != nullptr ? used->magazines : nullptr;
   } catch (...) {
     return nullptr;
   }
+}
+
+void SlabHeap::forget_stream(StreamId stream) noexcept {
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  pause_threads();
+  for (const auto& cache : caches_) {
+    Magazines* const magazines = cache->find(stream);
+    if (magazines == nullptr) continue;
+    magazines->start_over([this](const SlabSlot& slot) { put_block(slot); });
+  }
+  resume_threads();
+  StreamSlabs& slabs = found->second;
+  if (slabs.spare != nullptr) give_page(*std::exchange(slabs.spare, nullptr));
+  const bool has_pages =
+      std::ranges::any_of(owned_pages_, [&](const auto& page) { return page->owner == &slabs; });
+  if (has_pages) return;  // blocks are held there
+  if (last_slabs_ == &slabs) last_slabs_ = nullptr;
+  streams_.erase(found);
 }
 
 // Blocks to keep come from slabs that have free ones: nothing new is taken for them.

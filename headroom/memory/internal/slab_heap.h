@@ -42,8 +42,7 @@ class SlabHeap {
   SlabHeap(const SlabHeap&) = delete;
   SlabHeap& operator=(const SlabHeap&) = delete;
   ~SlabHeap() { close(); }
-  // Threads that end no longer come back here, and magazines are not filled any more. Without the
-  // lock; before the core takes its pages apart.
+  // Threads that end no longer come back here. Without the lock, before the core drops its pages.
   void close() noexcept;
 
   // The addresses that all pages lie in, aligned to the size of a page. Once, before the first.
@@ -108,7 +107,6 @@ class SlabHeap {
   void require_lock(bool is_required) noexcept;
   // This thread's tally, into the statistics.
   void fold_own() noexcept {
-    // Mostly no other thread has one, and there is nothing in it.
     if (caches_.empty()) return;
     const bool is_only = t_last_used.heap == id_ && caches_.size() == 1;
     if (!is_only || !t_last_used.cache->tally.is_empty()) fold_own_and_mark();
@@ -121,6 +119,8 @@ class SlabHeap {
   void start_over() noexcept;
   // Gives back what threads had cached, and all pages that are empty then. Returns their bytes.
   std::uint64_t flush() noexcept;
+  // The stream is gone: what threads keep of it goes back, and pages that are empty then.
+  void forget_stream(StreamId stream) noexcept;
 
   [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
   // Of blocks held or pending. Near while threads work without the lock.

@@ -165,7 +165,7 @@ bool PagedAllocator::is_worth_large_pages(std::uint64_t rounded) const noexcept 
 
 // The smallest hole that is large enough; null when none is.
 inline PagedAllocator::Block* PagedAllocator::find_backed(const Request& request) {
-  const PageArena* const arena = state_->arenas_of(request.stream).arena(request.kind);
+  const PageArena* const arena = state_->streams.find(request.stream, request.kind);
   return arena == nullptr ? nullptr : arena->free->find(request.rounded);
 }
 
@@ -332,7 +332,7 @@ void PagedAllocator::give_slab_page(DeviceAddress page) noexcept {
   stats_.reserved_bytes.small_pool.current -= internal::kSlabPageBytes;
   stats_.reserved_bytes.large_pool.move(internal::kSlabPageBytes);
   block.is_allocated = false;
-  block.freed_at = s.clocks.tick();
+  block.freed_at = s.clocks.tick(*block.arena->clock);
   s.table.file_free(block);
 }
 

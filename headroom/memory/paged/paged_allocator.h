@@ -37,6 +37,7 @@ struct PagedState;
 struct SlabBlock;
 struct Sleeper;
 struct Sleepers;
+struct StreamArenas;
 }  // namespace internal
 
 class PagedAllocator final : public AllocatorCore {
@@ -151,8 +152,11 @@ class PagedAllocator final : public AllocatorCore {
   [[nodiscard]] Place stitch(const Request& request);
   [[nodiscard]] Place stitch_within(const Request& request, bool in_cushion);
   [[nodiscard]] Place overflow(const Request& request, PageArena* other, bool may_waste);
+  // Arenas of streams, in paged/streams.cpp:
   [[nodiscard]] device::DeviceResult<PageArena*> arena_for(StreamId stream,
                                                            internal::ArenaKind kind);
+  [[nodiscard]] internal::StreamArenas* replace_gone_stream(StreamId stream);
+  [[nodiscard]] bool leave_arenas(internal::StreamArenas& arenas);
   [[nodiscard]] Place fit_better(const Request& request, const Block& hole);
   [[nodiscard]] PageArena* larger_arena(PageArena& own, const Request& request);
   [[nodiscard]] DeviceAddress take_slab_page(StreamId stream);

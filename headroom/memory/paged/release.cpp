@@ -30,7 +30,7 @@ inline void PagedAllocator::give_back(Block& block) {
   s.active.erase(block.address);
   block.requested = 0;
   block.context = {};
-  block.freed_at = s.clocks.tick();
+  block.freed_at = s.clocks.tick(*block.arena->clock);
   const bool is_of_large = block.arena->kind == internal::ArenaKind::kLarge;
   if (block.has_loans) [[unlikely]] {
     block.has_loans = false;

@@ -50,21 +50,6 @@ PagedAllocator::Place PagedAllocator::stitch(const Request& request) {
   return found;
 }
 
-device::DeviceResult<PagedAllocator::PageArena*> PagedAllocator::arena_for(
-    StreamId stream, internal::ArenaKind kind) {
-  PagedState& s = *state_;
-  PageArena*& arena = s.arenas_of(stream).arena(kind);
-  if (arena != nullptr) return arena;
-  const auto made = s.arenas.find_or_make(stream, kind);
-  if (!made) return made;
-  arena = *made;
-  if (kind == internal::ArenaKind::kSlab && !s.slabs.has_region()) {
-    const auto region = s.arenas.slab_region();
-    s.slabs.set_region(region.base, region.size);
-  }
-  return arena;
-}
-
 // One request, and where its pages may come from: within the cushion, or past it.
 class PagedAllocator::Stitcher {
  public:
@@ -79,8 +64,8 @@ class PagedAllocator::Stitcher {
     using internal::ArenaKind;
     // Where blocks may go that find no room in their own arena; slabs keep to theirs.
     if (request.kind == ArenaKind::kSlab) return;
-    other_ = allocator.state_->arenas_of(request.stream)
-                 .arena(request.kind == ArenaKind::kLarge ? ArenaKind::kNormal : ArenaKind::kLarge);
+    other_ = state_.streams.find(
+        request.stream, request.kind == ArenaKind::kLarge ? ArenaKind::kNormal : ArenaKind::kLarge);
   }
 
   // Where memory is tight, a window whose ends leave less than the hole would.
@@ -211,7 +196,7 @@ PagedAllocator::Place PagedAllocator::fit_better(const Request& request, const B
   if (request.kind != internal::ArenaKind::kNormal || !s.is_tight_for(request.rounded, hole.size)) {
     return {};
   }
-  PageArena* const own = s.arenas_of(request.stream).arena(request.kind);
+  PageArena* const own = s.streams.find(request.stream, request.kind);
   s.budget.begin_request(request.rounded);
   return Stitcher(*this, request, *own, /*in_cushion=*/true).better_than(hole);
 }
@@ -224,7 +209,7 @@ PagedAllocator::PageArena* PagedAllocator::larger_arena(PageArena& own, const Re
   if (s.search.best_window(own, request.rounded)) return nullptr;
   const auto larger = s.arenas.make_larger(own);
   if (!larger) return nullptr;
-  s.arenas_of(request.stream).arena(own.kind) = *larger;
+  s.streams.find(request.stream)->arena(own.kind) = *larger;
   return *larger;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "headroom/device/cpu/internal/stream.h"
+#include "headroom/device/internal/departed_streams.h"
 #include "headroom/device/types.h"
 
 namespace headroom::device::internal {
@@ -76,6 +77,7 @@ class StreamTable {
   const int device_index_;
   mutable std::mutex mutex_;  // guards all below; never held while waiting or running
   std::unordered_map<StreamId, Entry> entries_;
+  DepartedStreams departed_;
   std::unordered_map<NativeStream, StreamId> adopted_;
   std::unordered_map<EventId, Event> events_;
   std::vector<std::shared_ptr<CpuStream>> threads_;  // streams not yet joined

@@ -16,6 +16,7 @@
 #include "headroom/device/cuda/internal/context.h"
 #include "headroom/device/cuda/internal/host_tasks.h"
 #include "headroom/device/device.h"
+#include "headroom/device/internal/departed_streams.h"
 
 namespace headroom::device::internal {
 
@@ -144,7 +145,8 @@ class CudaStreams {
   std::unordered_map<CUstream, StreamId> by_handle_;  // the last that had it
   std::unordered_map<EventId, std::shared_ptr<Event>> events_;
   std::deque<StreamId> draining_;  // released, in order, with an event that may not have passed
-  std::mutex tasks_mutex_;         // guards all below
+  DepartedStreams departed_;
+  std::mutex tasks_mutex_;  // guards all below
   std::vector<std::shared_ptr<CudaTaskRunner>> runners_;
   std::vector<void*> flag_pages_;
   CudaFlag flag_page_{};

@@ -13,6 +13,7 @@
 
 #include "headroom/base/check.h"
 #include "headroom/base/checked.h"
+#include "headroom/device/internal/departed_streams.h"
 #include "headroom/device/internal/gap_map.h"
 #include "headroom/device/internal/guarded.h"
 #include "headroom/device/internal/ledger.h"
@@ -100,9 +101,23 @@ struct MetaDevice::State {
   DeviceResult<void> complete_up_to(EventId id) noexcept {
     const auto record = event(id);
     if (!record) return Unexpected(record.error());
-    internal::StreamRecord& stream = streams.find(record->stream)->second;
-    stream.completed = std::max(stream.completed, record->position);
+    const auto stream = streams.find(record->stream);
+    if (stream == streams.end()) return {};  // forgotten, since its work is over
+    stream->second.completed = std::max(stream->second.completed, record->position);
     return {};
+  }
+
+  [[nodiscard]] bool is_complete(const internal::EventRecord& record) const noexcept {
+    const auto stream = streams.find(record.stream);
+    return stream == streams.end() || record.position <= stream->second.completed;
+  }
+
+  void forget(StreamId stream) noexcept {
+    const auto it = streams.find(stream);
+    if (it == streams.end()) return;
+    const internal::StreamRecord& record = it->second;
+    // It may have been adopted again, or be one whose events have to be completed by hand.
+    if (record.is_released && record.completed == record.recorded) streams.erase(it);
   }
 
   // Work that is checked and then does nothing.
@@ -133,8 +148,9 @@ struct MetaDevice::State {
   internal::GapMap gaps;
   std::deque<DeviceAddress> segment_places;
   std::deque<DeviceAddress> reservation_places;
-  // Released ones stay, because blocks may go on naming them.
+  // Released ones stay for long, because blocks may go on naming them.
   std::unordered_map<StreamId, internal::StreamRecord> streams;
+  internal::DepartedStreams departed;
   std::unordered_map<EventId, internal::EventRecord> events;
   std::unordered_map<void*, internal::PinnedMemory> pinned;
 };

@@ -35,10 +35,7 @@ constexpr std::uint64_t kGrowthOfArena = 64;
 
 }  // namespace
 
-DeviceResult<PageArena*> Arenas::find_or_make(StreamId stream, ArenaKind kind) {
-  for (PageArena& arena : table_.arenas()) {
-    if (arena.kind == kind && arena.clock->stream == stream) return &arena;
-  }
+DeviceResult<PageArena*> Arenas::make_first(StreamId stream, ArenaKind kind) {
   const std::uint64_t least = 2 * table_.class_of(PageSize::kLarge).page_bytes;
   // Most programs keep to the default stream. Of others there may be thousands.
   const std::uint64_t most = stream == StreamId::kDefault ? most_addresses() : first_addresses();

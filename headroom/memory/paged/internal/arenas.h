@@ -1,6 +1,6 @@
 // Arenas: where the arenas of a paged allocator get their addresses.
 //
-//   auto arena = arenas.find_or_make(stream, ArenaKind::kNormal);
+//   auto arena = arenas.make_first(stream, ArenaKind::kNormal);
 //
 // Every function requires the allocator's lock. What the device would not take back is kept, and
 // tried again.
@@ -29,9 +29,9 @@ class Arenas {
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
 
-  // The arena of a stream and kind, with its addresses reserved; made when first asked for. Slab
-  // arenas are parts of one region.
-  device::DeviceResult<PageArena*> find_or_make(StreamId stream, ArenaKind kind);
+  // Of a stream that has none of the kind, with its addresses reserved. Slab arenas are parts of
+  // one region.
+  device::DeviceResult<PageArena*> make_first(StreamId stream, ArenaKind kind);
   // One to take the place of an arena that was made while addresses were short. Blocks stay where
   // they are, and the free pages of the old one are as good as any.
   device::DeviceResult<PageArena*> make_larger(const PageArena& arena);

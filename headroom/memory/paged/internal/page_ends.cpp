@@ -28,7 +28,8 @@ bool fits_at(const PageEnd& end, std::uint64_t slot) noexcept {
 void PageEnds::collect(const StreamClock& clock) {
   heads_.clear();
   tails_.clear();
-  for (const PageArena& arena : table_.arenas()) {
+  for (const PageArena* with_holes : table_.with_holes()) {
+    const PageArena& arena = *with_holes;
     const bool is_of_blocks = arena.kind == ArenaKind::kNormal || arena.kind == ArenaKind::kLarge;
     if (!is_of_blocks || arena.clock != &clock) continue;
     arena.free->for_each([&](PagedBlock& hole) {

@@ -105,6 +105,7 @@ void PageTable::take_back(PageLoan& loan, PagedBlock& hole) noexcept {
   part_at_home.is_allocated = false;
   part_at_home.holder = BlockHolder::kUser;
   part_at_home.freed_at = std::max(part_at_home.freed_at, freed_at);
+  clocks_.note_free(*part_at_home.arena->clock, part_at_home.freed_at);
   host_.pages_arrived(*part_at_home.arena, part_at_home.address, part_at_home.size);
   file_free(part_at_home);
 }

@@ -161,14 +161,17 @@ DeviceResult<void> PageMover::create_missing(PagePlan& plan) {
 // pages come from.
 DeviceResult<void> PageMover::order_streams(const PagePlan& plan) noexcept {
   const StreamClock& own = *plan.arena->clock;
-  DeviceResult<void> done;
-  clocks_.for_each([&](const StreamClock& donor) {
-    const bool gives = &donor != &own && std::ranges::any_of(plan.taken, [&](const Page* page) {
-      return page->home.arena != nullptr && page->home.arena->clock == &donor;
-    });
-    if (done && gives) done = clocks_.order(own, donor);
-  });
-  return done;
+  const auto donor_of = [&](const Page* page) {
+    return page->home.arena == nullptr || page->home.arena->clock == &own ? nullptr
+                                                                          : page->home.arena->clock;
+  };
+  for (auto page = plan.taken.begin(); page != plan.taken.end(); ++page) {
+    const StreamClock* const donor = donor_of(*page);
+    const auto is_of_donor = [&](const Page* earlier) { return donor_of(earlier) == donor; };
+    if (donor == nullptr || std::any_of(plan.taken.begin(), page, is_of_donor)) continue;
+    if (auto ordered = clocks_.order(own, *donor); !ordered) return ordered;
+  }
+  return {};
 }
 
 DeviceResult<void> PageMover::unmap(Page& page, PagePlace place) noexcept {

@@ -90,11 +90,10 @@ void PageSearch::begin() {
   stuck_bytes_ = 0;
   free_page_bytes_ = 0;
   std::uint64_t stuck_in_whole = 0;
-  for (PageArena& arena : table_.arenas()) {
-    if (arena.is_private()) continue;
-    arena.free->for_each([&](PagedBlock& block) {
+  for (const PageArena* arena : table_.with_holes()) {
+    arena->free->for_each([&](PagedBlock& block) {
       std::uint64_t free_pages = 0;
-      for_each_free_page(arena, block, [&](Page& page) {
+      for_each_free_page(*arena, block, [&](Page& page) {
         table_.mark_free(page);
         page.cover = &block;
         free_pages += page.pages->page_bytes;
@@ -102,7 +101,7 @@ void PageSearch::begin() {
       if (free_pages > 0) covers_.push_back(&block);
       stuck_bytes_ += block.size - free_pages;
       free_page_bytes_ += free_pages;
-      stuck_in_whole += stuck_in_whole_pages(arena, block);
+      stuck_in_whole += stuck_in_whole_pages(*arena, block);
     });
   }
   for (PageClass& pages : table_.classes()) {

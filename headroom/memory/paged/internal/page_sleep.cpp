@@ -213,7 +213,7 @@ void PageSleep::awake(Page& page, const SleepingPage& place, PagedBlock& sleeper
     if (gap.holder != BlockHolder::kGap) continue;
     gap.is_allocated = false;
     gap.holder = BlockHolder::kUser;
-    gap.freed_at = clocks_.now();
+    gap.freed_at = clocks_.stamp(*arena.clock);
     table_.file_free(gap);
   }
 }
@@ -239,7 +239,7 @@ void PageSleep::leave(PagedBlock& sleeper) {
   const auto make_hole = [&](PagedBlock& block) {
     block.is_allocated = false;
     block.holder = BlockHolder::kUser;
-    block.freed_at = clocks_.now();
+    block.freed_at = clocks_.stamp(*arena.clock);
     table_.file_free(block);
   };
   PagedBlock* rest = &sleeper;

@@ -32,6 +32,7 @@ void PageTable::prepare_arena() {
   spare_arena_.resize(1);
   spare_arena_.front().unbacked.reserve(1);
   spare_arena_.front().handles.reserve(1);
+  with_holes_.reserve(arenas_.size() + 1);
 }
 
 PageArena& PageTable::take_spare_arena() noexcept {
@@ -50,6 +51,7 @@ PageArena& PageTable::add_arena(ArenaKind kind,
   arena.slot_bytes = kind == ArenaKind::kSlab ? class_of(PageSize::kSlab).page_bytes : slot_bytes_;
   arena.clock = &clock;
   arena.free = &arena.own_free;
+  arena.number = static_cast<std::uint32_t>(arenas_.size());
   PagedBlock& all = blocks_.take();
   all.address = base;
   all.size = size;
@@ -64,6 +66,7 @@ PageArena& PageTable::add_arena(ArenaKind kind,
 PageArena& PageTable::add_private_arena(const PrivateRange& made) noexcept {
   PageArena& arena = take_spare_arena();
   arena.kind = ArenaKind::kPrivate;
+  arena.is_listed = true;
   arena.base = made.base;
   arena.size = made.size;
   arena.clock = made.clock;
@@ -79,7 +82,7 @@ PageArena& PageTable::add_private_arena(const PrivateRange& made) noexcept {
   all.size = arena.size;
   all.stream = arena.stream();
   all.arena = &arena;
-  all.freed_at = clocks_.now();
+  all.freed_at = clocks_.stamp(*arena.clock);
   arena.first = arena.last = &all;
   arena.free->insert(all);
   host_.page_created(arena.size);
@@ -100,7 +103,7 @@ PagedBlock& PageTable::grow_private_arena(PageArena& arena,
   added.size = size_bytes;
   added.stream = arena.stream();
   added.arena = &arena;
-  added.freed_at = clocks_.now();
+  added.freed_at = clocks_.stamp(*arena.clock);
   added.prev = arena.last;
   arena.last->next = &added;
   arena.last = &added;
@@ -210,6 +213,31 @@ void PageTable::make_loose(const std::vector<Page*>& pages) {
   for (Page* page : pages) page->pages->loose.push_back(page);
 }
 
+std::vector<PageArena*> PageTable::arenas_of(const StreamClock& clock) {
+  std::vector<PageArena*> out;
+  for (PageArena& arena : arenas_) {
+    if (arena.clock == &clock) out.push_back(&arena);
+  }
+  return out;
+}
+
+void PageTable::leave(const std::vector<PageArena*>& arenas) {
+  std::vector<Page*> pages;
+  for (const PageArena* arena : arenas) {
+    arena->free->for_each([&](PagedBlock& hole) {
+      for_each_free_page(*arena, hole, [&](Page& page) {
+        page.cover = &hole;
+        pages.push_back(&page);
+      });
+    });
+  }
+  make_loose(pages);
+}
+
+void PageTable::pass_on(PageArena& arena, StreamId to) noexcept {
+  for (PagedBlock* block = arena.first; block != nullptr; block = block->next) block->stream = to;
+}
+
 void PageTable::prepare_settling(PageArena& arena,
                                  std::uint64_t top,
                                  std::size_t moved,
@@ -218,10 +246,21 @@ void PageTable::prepare_settling(PageArena& arena,
   arena.top = std::max(top, arena.top);
   blocks_.prepare(2 * moved + 4);
   for (PageClass& pages : classes_) pages.loose.reserve(pages.all.size() + created);
-  for (PageArena& other : arenas_) {
-    if (other.is_private()) continue;
+  const auto reserve_unbacked = [&](PageArena& other) {
     other.unbacked.reserve(other.unbacked.size() + moved + 2);
-  }
+  };
+  // Pages leave holes.
+  for (PageArena* other : with_holes_) reserve_unbacked(*other);
+  if (!arena.is_listed) reserve_unbacked(arena);
+}
+
+void PageTable::begin_search() noexcept {
+  mark_ += 2;  // the odd number marks what a plan has taken
+  std::erase_if(with_holes_, [](PageArena* arena) {
+    arena->is_listed = !arena->free->empty();
+    return !arena->is_listed;
+  });
+  std::ranges::sort(with_holes_, {}, &PageArena::number);
 }
 
 PagedBlock& PageTable::settle(PageArena& arena,
@@ -338,7 +377,7 @@ PagedBlock& PageTable::carve_backed(PageArena& arena, SlotRange range) noexcept 
     arena.unbacked.erase(at);
   }
   around->is_mapped = true;
-  around->freed_at = clocks_.now();
+  around->freed_at = clocks_.stamp(*arena.clock);
   return *around;
 }
 

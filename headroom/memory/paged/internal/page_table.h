@@ -57,6 +57,9 @@ class PageTable {
 
   [[nodiscard]] std::list<PageArena>& arenas() noexcept { return arenas_; }
   [[nodiscard]] const std::list<PageArena>& arenas() const noexcept { return arenas_; }
+  // All that are not private and have holes, in the order of their making, as of begin_search();
+  // there may be thousands without. Holes that come later are there too, at the end.
+  [[nodiscard]] const std::vector<PageArena*>& with_holes() const noexcept { return with_holes_; }
   // Makes sure that one add_arena or add_private_arena needs no memory.
   void prepare_arena();
   // One unbacked block tiles it.
@@ -78,6 +81,14 @@ class PageTable {
   void drop_handle(PageArena& arena, std::size_t index, PagedBlock& hole) noexcept;
   // Nothing of it is mapped, or, of somebody else's memory, its only block is a hole.
   void remove_private_arena(PageArena& arena) noexcept;
+
+  // Those of a stream.
+  [[nodiscard]] std::vector<PageArena*> arenas_of(const StreamClock& clock);
+  // Nobody uses anything in the arenas, and the stream has passed its frees: the pages there become
+  // loose. May throw bad_alloc before anything changed.
+  void leave(const std::vector<PageArena*>& arenas);
+  // The arena, which has no pages, is another stream's from now on; its clock goes with it.
+  static void pass_on(PageArena& arena, StreamId to) noexcept;
 
   // The first `size_bytes` of a block become a block of their own, as free or backed as the rest.
   PagedBlock& cut_front(PagedBlock& block, std::uint64_t size_bytes) noexcept;
@@ -128,7 +139,7 @@ class PageTable {
 
   // --- Which pages are free, as of the last search ----------------------------------------------
 
-  void begin_search() noexcept { mark_ += 2; }  // the odd number marks what a plan has taken
+  void begin_search() noexcept;
   [[nodiscard]] std::uint64_t search_number() const noexcept { return mark_; }
   [[nodiscard]] bool is_free(const Page& page) const noexcept { return page.mark == mark_; }
   void mark_free(Page& page) const noexcept { page.mark = mark_; }
@@ -201,6 +212,7 @@ class PageTable {
   std::uint64_t slot_bytes_ = 0;
   std::list<PageArena> arenas_{};
   std::list<PageArena> spare_arena_{};  // the next, or none
+  std::vector<PageArena*> with_holes_{};
   std::list<PageLoan> loans_{};
   std::list<PageLoan> spare_loans_{};
   std::uint64_t mark_ = 0;

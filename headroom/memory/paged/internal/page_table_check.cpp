@@ -180,6 +180,10 @@ std::optional<std::string> PageTable::check() const {
     if (auto problem = arena.free->check()) return problem;
     if (arena.is_private()) continue;
     if (auto problem = check_slots(arena)) return problem;
+    const bool is_found = std::ranges::find(with_holes_, &arena) != with_holes_.end();
+    if (arena.is_listed != is_found || (!arena.free->empty() && !is_found)) {
+      return "the list of arenas with holes is not true";
+    }
   }
   if (auto problem = check_pages()) return problem;
   return check_loans();

@@ -40,7 +40,12 @@ inline void PageTable::absorb_next(PagedBlock& block) noexcept {
 }
 
 inline void PageTable::file_free(PagedBlock& block) noexcept {
-  FreeBins& free = *block.arena->free;
+  PageArena& arena = *block.arena;
+  FreeBins& free = *arena.free;
+  if (!arena.is_listed) [[unlikely]] {
+    arena.is_listed = true;
+    with_holes_.push_back(&arena);  // there is room: see prepare_arena
+  }
   PagedBlock* result = &block;
   if (is_hole(block.next)) {
     free.erase(*block.next);

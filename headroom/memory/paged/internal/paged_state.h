@@ -1,10 +1,8 @@
 // PagedState: the parts of a PagedAllocator, and Host, the allocator as these parts see it.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 
 #include "headroom/memory/internal/address_map.h"
@@ -17,6 +15,7 @@
 #include "headroom/memory/paged/internal/page_rests.h"
 #include "headroom/memory/paged/internal/page_sleep.h"
 #include "headroom/memory/paged/internal/sleepers.h"
+#include "headroom/memory/paged/internal/stream_arenas.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
 namespace headroom::memory {
@@ -69,18 +68,6 @@ struct PagedPool : PoolUse {
   std::shared_ptr<const SegmentSource> source{};  // null: the device
 };
 
-// The arenas of one stream; null where none was needed yet.
-struct StreamArenas {
-  StreamId stream = StreamId::kDefault;
-  PageArena* normal = nullptr;
-  PageArena* large = nullptr;
-  PageArena* slab = nullptr;
-
-  [[nodiscard]] PageArena*& arena(ArenaKind kind) noexcept {
-    return kind == ArenaKind::kNormal ? normal : kind == ArenaKind::kLarge ? large : slab;
-  }
-};
-
 // Pages as the device has them: whole granules.
 [[nodiscard]] PagedOptions fit_to_device(PagedOptions options, const device::Device& device);
 
@@ -91,16 +78,6 @@ struct PagedState {
              const PagedOptions& fitted,
              PageHost& host,
              SlabPages& slab_pages_of_host);
-
-  // Most requests come from the stream of the one before.
-  [[nodiscard]] StreamArenas& arenas_of(StreamId stream) {
-    if (last != nullptr && last->stream == stream) [[likely]] {
-      return *last;
-    }
-    const auto found = std::ranges::find(streams, stream, &StreamArenas::stream);
-    last = found != streams.end() ? &*found : &streams.emplace_back(StreamArenas{.stream = stream});
-    return *last;
-  }
 
   // No page was free and none could be created. From now on, for some frees, holes that a block
   // would leave much of are compared with windows between the ends of two pages.
@@ -132,8 +109,7 @@ struct PagedState {
   PageMover mover;
   PageRests rests;
   PageSleep sleep;
-  std::deque<StreamArenas> streams{};
-  StreamArenas* last = nullptr;
+  StreamArenaTable streams{};
 
   // Blocks.
   AddressMap<PagedBlock> active{};  // handed out, or freed and pending

@@ -98,6 +98,8 @@ struct PageArena {
   StreamClock* clock = nullptr;
   PoolId pool{};
   FreeBins* free = nullptr;             // the holes
+  bool is_listed = false;               // among PageTable::with_holes(); a private one need not be
+  std::uint32_t number = 0;             // in the order of their making
   FreeBins own_free{};                  // where no pool shares one among its arenas
   std::vector<PagedBlock*> unbacked{};  // by address
   std::vector<PageSlot> slots{};        // up to the last that was ever mapped
@@ -174,6 +176,14 @@ struct SlotRange {
 
 [[nodiscard]] inline bool is_hole(const PagedBlock* block) noexcept {
   return block != nullptr && block->is_mapped && block->is_free();
+}
+
+// Nobody uses a byte of its addresses, or may still use one.
+[[nodiscard]] inline bool is_vacant(const PageArena& arena) noexcept {
+  for (const PagedBlock* block = arena.first; block != nullptr; block = block->next) {
+    if (!block->is_free()) return false;
+  }
+  return true;
 }
 
 // Calls function(page) for every page that lies wholly in a hole: those can go elsewhere.

@@ -20,6 +20,7 @@ StreamClock& StreamClocks::clock_of(StreamId stream) {
   for (StreamClock& clock : clocks_) {
     if (clock.stream == stream) return clock;
   }
+  behind_.reserve(clocks_.size() + 1);
   StreamClock& clock = clocks_.emplace_back();
   clock.stream = stream;
   return clock;
@@ -38,7 +39,7 @@ void StreamClocks::poll(StreamClock& clock) noexcept {
 
 void StreamClocks::mark(StreamClock& clock) {
   constexpr std::size_t kMostMarks = 8;
-  if (clock.marked == now_ || clock.marks.size() >= kMostMarks) return;
+  if (clock.marked >= clock.freed || clock.marks.size() >= kMostMarks) return;
   clock.marks.push_back({.at = now_});
   const auto event = device_.record_event(clock.stream);
   if (event) {
@@ -55,11 +56,19 @@ void StreamClocks::mark(StreamClock& clock) {
 
 void StreamClocks::mark_moments() {
   if (is_capturing_) return;
-  for (StreamClock& clock : clocks_) {
-    poll(clock);
-    mark(clock);
-    poll(clock);
+  for (StreamClock* clock : behind_) {
+    poll(*clock);
+    mark(*clock);
+    poll(*clock);
   }
+  forget_passed();
+}
+
+void StreamClocks::forget_passed() noexcept {
+  std::erase_if(behind_, [](StreamClock* clock) {
+    clock->is_behind = clock->done < clock->freed;
+    return !clock->is_behind;
+  });
 }
 
 bool StreamClocks::wait() {
@@ -79,6 +88,7 @@ bool StreamClocks::wait() {
     clock.done = now_;
     clock.marked = now_;
   }
+  forget_passed();
   return is_done;
 }
 
