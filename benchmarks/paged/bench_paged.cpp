@@ -113,10 +113,12 @@ TrafficRound measure(const Generator& generator,
   for (std::size_t i = 0; i < kContenders; ++i) {
     const replay::Policy policy = replay::parse_policy(kPolicies[i]).value();
     const bool is_model = policy.kind == replay::PolicyKind::kAsyncPool;
-    const replay::PolicyResult found = replay::run_policy(
-        program,
-        policy,
-        {.finds_smallest_limit = finds_smallest_limit && !is_model, .checks_bound = true});
+    const replay::PolicyResult found =
+        replay::run_policy(program,
+                           policy,
+                           {.finds_smallest_limit = finds_smallest_limit && !is_model,
+                            .checks_bound = true,
+                            .work_us_per_request = kWorkUsPerRequest});
     out.outcomes[i] = outcome_of(found);
     // The model never gives anything back, so what it takes is what it needs.
     if (finds_smallest_limit && is_model)

@@ -51,6 +51,9 @@ struct ReplayOptions {
   device::AddressOrder order = device::AddressOrder::kDescending;
   // Looks at a PagedAllocator's bound after every op; ReplayResult::bound says what was found.
   bool checks_bound = false;
+  // The time from one request to the next, besides what the driver takes: the device's clock goes
+  // on by both. Where it is 0 the clock stands still.
+  double work_us_per_request = 0;
   // Stops at the first allocation that fails, where only `fits` matters.
   bool stop_at_failure = false;
   // Stops soon after more than this was reserved, where only less is of interest.

@@ -129,7 +129,8 @@ class PolicyRun {
     ReplayOptions replay_options{.version = version_,
                                  .paged = out_.policy.choice.paged,
                                  .card_bytes = card_,
-                                 .checks_bound = options_.checks_bound};
+                                 .checks_bound = options_.checks_bound,
+                                 .work_us_per_request = options_.work_us_per_request};
     if (program_.failures > 0) replay_options.limit_bytes = limit_of(program_, options_.card_bytes);
     set_bounds(replay_options);
     predict(replay_options);

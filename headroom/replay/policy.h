@@ -48,7 +48,8 @@ struct PolicyOptions {
   // The program that is compared, where this one is from_live_blocks() of it.
   const Program* recorded = nullptr;
   bool finds_smallest_limit = false;
-  bool checks_bound = false;  // of kPaged, after every op
+  bool checks_bound = false;       // of kPaged, after every op
+  double work_us_per_request = 0;  // see ReplayOptions
   std::size_t timeline_samples = 0;
   memory::EventSink* sink = nullptr;
 };

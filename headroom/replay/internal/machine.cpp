@@ -148,11 +148,21 @@ void Machine::build() {
   const std::uint64_t card = std::max(options_.card_bytes, program_.start.reserved_bytes);
   device_ = device::MetaDevice::create({.capacity_bytes = std::max<std::uint64_t>(card, 2_MiB),
                                         .events = device::EventCompletion::kByHand,
-                                        .addresses = options_.order});
+                                        .addresses = options_.order,
+                                        .clock = clock()});
   make_allocator();
   for (const StreamId stream : program_.streams) {
     (void)device_->adopt_stream(device::to_integer(stream)).value();
   }
+}
+
+std::function<std::chrono::nanoseconds()> Machine::clock() const {
+  if (options_.work_us_per_request <= 0) return {};
+  return [this] {
+    const std::chrono::duration<double, std::micro> passed(
+        static_cast<double>(requests_) * options_.work_us_per_request + watch_.calls.driver_us);
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(passed);
+  };
 }
 
 void Machine::make_allocator() {
@@ -211,6 +221,7 @@ bool Machine::run(std::size_t first, std::size_t last) {
     watch_.op = i;
     switch (op.kind) {
       case OpKind::kAllocate: {
+        ++requests_;
         const auto block = op.pool == 0 ? allocator.try_allocate(op.size_bytes, streams[op.stream])
                                         : allocate_in_pool(op);
         if (block) [[likely]] {

@@ -1,7 +1,9 @@
 // An allocator over addresses without memory, driven by slots: what replay() and verify() share.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -77,6 +79,8 @@ class Machine {
 
  private:
   void build();
+  // As ReplayOptions::work_us_per_request has it.
+  [[nodiscard]] std::function<std::chrono::nanoseconds()> clock() const;
   void make_allocator();
   [[nodiscard]] bool restore();
   [[nodiscard]] bool restore_segments();
@@ -98,6 +102,7 @@ class Machine {
   memory::PagedAllocator* paged_ = nullptr;
   SegmentWatch watch_;
   std::vector<DeviceAddress> addresses_;  // by slot; 0 where the allocation failed
+  std::uint64_t requests_ = 0;
   bool was_refused_place_ = false;
   std::shared_ptr<const memory::OutOfMemoryReport> report_{};  // of try_allocate's last failure
   memory::Statistics before_{};                                // what the start state counted
