@@ -269,6 +269,7 @@ class Doctor {
         add_proved(*out_.proof->paged, Advice::kPagedAllocator, Besides::kNothing);
       }
     }
+    look_for_spread();
     if (!failed()) return advise_at_peak();
     for (const memory::Remedy& remedy : out_.explanation.remedies) {
       // A remedy that was tried out is not also guessed.
@@ -278,6 +279,23 @@ class Doctor {
            .bytes = remedy.gain_bytes,
            .remedy = remedy});
     }
+  }
+
+  // At the failure, or where most was reserved: there lies what could be spared.
+  void look_for_spread() {
+    if (out_.health != Health::kFragmentation || out_.moment == Moment::kForeseenFailure) return;
+    const auto spread =
+        find_spread(index_, failed() ? out_.position : index_.peaks().reserved.position);
+    if (!spread || spread->kept_bytes < kFragmentedBytes ||
+        share(spread->kept_bytes, out_.peak_reserved) < kSpreadShare) {
+      return;
+    }
+    Finding finding{.kind = FindingKind::kFragmentation,
+                    .advice = Advice::kKeepApart,
+                    .bytes = spread->kept_bytes};
+    finding.site = spread->site;
+    finding.spread = *spread;
+    add(std::move(finding));
   }
 
   void advise_at_peak() {

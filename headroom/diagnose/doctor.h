@@ -20,6 +20,7 @@
 #include "headroom/analysis/growth.h"
 #include "headroom/analysis/index.h"
 #include "headroom/analysis/site_tree.h"
+#include "headroom/analysis/spread.h"
 #include "headroom/base/bytes.h"
 #include "headroom/diagnose/limit.h"
 #include "headroom/diagnose/proofs.h"
@@ -39,6 +40,8 @@ inline constexpr double kFragmentedShare = 0.20;
 inline constexpr std::uint64_t kFragmentedBytes = 64_MiB;
 // A setting is worth a word when it saves this share.
 inline constexpr double kWorthSaving = 0.02;
+// Pages that few blocks keep are a finding from this share of what was reserved.
+inline constexpr double kSpreadShare = 0.10;
 
 struct DoctorOptions {
   Bounds bounds{};
@@ -70,6 +73,7 @@ enum class Advice : std::uint8_t {
   kOneStream,         // cached blocks serve only their own
   kRecordFromStart,   // most was reserved before the recording begins
   kMakeSizesRepeat,   // no setting helps
+  kKeepApart,         // the blocks that stay, as `spread` says
   kStayBelowMaxPeak,  // the bound of continuous integration
 };
 
@@ -84,7 +88,8 @@ struct Finding {
   std::string site{};                    // the line of the program; empty where it is nobody's
   std::optional<ProvedSetting> proof{};  // of kSetting and kPagedAllocator
   Besides besides = Besides::kNothing;
-  memory::Remedy remedy{};  // of kFromAccount
+  memory::Remedy remedy{};    // of kFromAccount
+  analysis::Spread spread{};  // of kKeepApart
 
   [[nodiscard]] bool is_proved() const noexcept { return proof.has_value(); }
 };

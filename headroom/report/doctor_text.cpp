@@ -181,14 +181,23 @@ std::string account_reason(const memory::Remedy& remedy) {
                      remedy.is_enough ? ", enough for this request" : "");
 }
 
+std::string spread_reason(const analysis::Spread& spread) {
+  return fmt::format(
+      "{} {}, {} in all, keep {} of {} of 2MiB, each less than a tenth full: no allocator "
+      "can use the rest for a large block",
+      format_count(spread.blocks),
+      spread.blocks == 1 ? "block" : "blocks",
+      format_bytes(spread.live_bytes),
+      format_bytes(spread.kept_bytes),
+      spread.pages == 1 ? "a page" : format_count(spread.pages) + " pages");
+}
+
 std::string paged_remedy(const Diagnosis& diagnosis) {
   if (diagnosis.is_of_headroom) return "run it on the paged allocator: --policy paged";
   std::string out =
-      "run PyTorch on headroom's paged allocator: headroom_torch.install(), docs/guide/pytorch.md";
+      "run PyTorch on headroom's paged allocator: headroom.torch.enable(), docs/guide/pytorch.md";
   if (diagnosis.uses_streams) {
-    out +=
-        "; this program uses blocks on several streams and needs record_stream, which install() "
-        "passes on";
+    out += "; this program uses blocks on several streams, and record_stream works there too";
   }
   return out;
 }
@@ -234,6 +243,10 @@ std::string remedy_text(const Diagnosis& diagnosis, const Finding& finding) {
       return "record from the first allocation on, with a larger max_entries";
     case Advice::kMakeSizesRepeat:
       return "make sizes repeat: pad batches to a few lengths";
+    case Advice::kKeepApart:
+      return "keep blocks that stay apart from those that come and go: allocate them first, or "
+             "copy "
+             "them into one tensor";
     case Advice::kStayBelowMaxPeak:
       return "use less memory, or raise --max-peak";
   }
@@ -262,6 +275,8 @@ std::string reason_text(const Diagnosis& diagnosis, const Finding& finding) {
              "that";
     case Advice::kMakeSizesRepeat:
       return "no setting that was tried saves more than 2 %";
+    case Advice::kKeepApart:
+      return spread_reason(finding.spread);
     case Advice::kStayBelowMaxPeak:
       return fmt::format("the peak reserved, {}, is {} above --max-peak, {}",
                          format_bytes(diagnosis.peak_reserved),

@@ -76,6 +76,26 @@ std::ptrdiff_t proved_for_paged(const Diagnosis& diagnosis) {
   });
 }
 
+// What stays keeps a page each, and no setting of any allocator helps against that.
+TEST(Doctor, BlocksSpreadThinAreNamed) {
+  ScriptedProgram program;
+  std::vector<int> loaded;
+  for (int i = 0; i < 4'000; ++i) loaded.push_back(program.alloc(100_KiB, i % 20 == 0 ? 7 : 8));
+  for (int i = 0; i < 4'000; ++i) {
+    if (i % 20 != 0) program.free(loaded[static_cast<std::size_t>(i)]);
+  }
+  (void)program.alloc(512_MiB, 9);
+  const Diagnosis diagnosis = diagnosis_of(program);
+  EXPECT_EQ(diagnosis.health, Health::kFragmentation);
+  const auto found = std::ranges::find(diagnosis.findings, Advice::kKeepApart, &Finding::advice);
+  ASSERT_NE(found, diagnosis.findings.end());
+  EXPECT_EQ(found->bytes, 200 * (2_MiB - 100_KiB));
+  EXPECT_EQ(found->site, "train.py:7 train");
+  EXPECT_THAT(report::remedy_text(diagnosis, *found), HasSubstr("keep blocks that stay apart"));
+  EXPECT_THAT(report::reason_text(diagnosis, *found),
+              HasSubstr("200 blocks, 19.53MiB in all, keep 380.47MiB of 200 pages of 2MiB"));
+}
+
 TEST(Doctor, WhatNeverFitsIsAShortage) {
   ScriptedProgram program({.card_bytes = 512_MiB});
   for (int i = 0; i < 4; ++i) (void)program.alloc(100_MiB, 7);
