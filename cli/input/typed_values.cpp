@@ -114,6 +114,12 @@ std::optional<memory::PyTorchVersion> typed_pytorch(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const auto version = memory::parse_pytorch_version(text);
   if (!version) throw UsageError(fmt::format("--pytorch: {}", version.error()));
+  if (*version > memory::kPyTorch215) {
+    throw UsageError(
+        fmt::format("--pytorch: the rules of PyTorch {} are not known here, only those up to 2.15; "
+                    "2.15 comes nearest",
+                    text));
+  }
   return *version;
 }
 

@@ -164,17 +164,31 @@ class Cached {
   StreamId stream_;
 };
 
+// A block without a stack is its annotation's, as our own allocators have it.
+struct Holder {
+  analysis::SiteId site = analysis::kNoSite;
+  trace::StringId annotation = 0;
+
+  friend auto operator<=>(const Holder&, const Holder&) = default;
+};
+
 void add_sites(Account& account, const TraceIndex& index, const std::vector<std::uint32_t>& held) {
-  analysis::Sites sites(index.trace());
-  std::unordered_map<analysis::SiteId, memory::SiteBytes> by_site;
+  const trace::Trace& trace = index.trace();
+  analysis::Sites sites(trace);
+  std::map<Holder, memory::SiteBytes> by_holder;
   for (const std::uint32_t id : held) {
     const Lifetime& block = index.lifetimes()[id];
-    memory::SiteBytes& site = by_site[sites.site_of(block.stack)];
+    Holder holder{.site = sites.site_of(block.stack)};
+    if (holder.site == analysis::kNoSite) {
+      holder.annotation = trace.details[block.details].user_metadata.value_or(0);
+    }
+    memory::SiteBytes& site = by_holder[holder];
     site.size_bytes += block.requested_bytes;
     ++site.blocks;
   }
-  for (auto& [id, site] : by_site) {
-    site.site = sites.name(id);
+  for (auto& [holder, site] : by_holder) {
+    site.site = holder.annotation == 0 ? sites.name(holder.site)
+                                       : std::string(trace.strings[holder.annotation]);
     account.sites.push_back(std::move(site));
   }
   std::ranges::sort(account.sites, [](const memory::SiteBytes& a, const memory::SiteBytes& b) {

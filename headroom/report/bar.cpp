@@ -13,12 +13,16 @@
 namespace headroom::report {
 namespace {
 
-std::string_view fill(std::size_t part, std::size_t parts, const Terminal& terminal) {
+std::string_view fill_of(std::span<const BarPart> parts,
+                         std::size_t place,
+                         const Terminal& terminal) {
   constexpr std::array<std::string_view, 7> kBlocks{"█", "▓", "▒", "▚", "▌", "▀", "◆"};
   constexpr std::array<std::string_view, 7> kSigns{"#", "=", "+", "-", "*", "o", "%"};
   constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  const bool is_rest = parts > 1 && part + 1 == parts;
-  if (is_rest) return terminal.has_unicode ? "░" : ".";
+  const bool is_last = parts.size() > 1 && place + 1 == parts.size();
+  const int chosen = parts[place].fill.value_or(is_last ? kRestFill : static_cast<int>(place));
+  if (chosen == kRestFill) return terminal.has_unicode ? "░" : ".";
+  const auto part = static_cast<std::size_t>(chosen);
   if (part < kBlocks.size()) return terminal.has_unicode ? kBlocks[part] : kSigns[part];
   return kLetters.substr((part - kBlocks.size()) % kLetters.size(), 1);
 }
@@ -74,7 +78,7 @@ std::string stacked_bar(std::span<const BarPart> parts, int width, const Termina
   settle(columns, width);
   std::string out;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::string cells = repeated(fill(i, parts.size(), terminal), columns[i]);
+    const std::string cells = repeated(fill_of(parts, i, terminal), columns[i]);
     out += styled(cells, parts[i].tone, terminal);
   }
   return out;
@@ -92,8 +96,8 @@ std::vector<std::string> legend_lines(std::span<const BarPart> parts,
   std::vector<std::string> lines;
   int used = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::string entry = styled(fill(i, parts.size(), terminal), parts[i].tone, terminal) +
-                              " " + parts[i].label + " " + format_bytes(parts[i].value);
+    const std::string entry = styled(fill_of(parts, i, terminal), parts[i].tone, terminal) + " " +
+                              parts[i].label + " " + format_bytes(parts[i].value);
     const int columns = display_width(entry);
     if (lines.empty() || columns + static_cast<int>(kGap.size()) > width - used) {
       lines.push_back(entry);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,15 +18,19 @@ namespace headroom::report {
 // Where `value` lies between `low` and `high` on a logarithmic scale, from 0 to 1.
 [[nodiscard]] double log_fraction(double value, double low, double high);
 
+inline constexpr int kRestFill = -1;
+
 struct BarPart {
   std::string label;
   std::uint64_t value = 0;
   Tone tone = Tone::kPlain;
+  // The number of its fill, where parts may be left out and each is to look the same everywhere;
+  // unset: its place among the parts, and the last is the rest.
+  std::optional<int> fill{};
 };
 
 // The parts of a whole, one behind the other. The columns add up to `width` exactly; a part that is
-// not zero gets one at least. Each part has a fill of its own, so that it reads without colour; the
-// last is drawn as the rest.
+// not zero gets one at least. Each part has a fill of its own, so that it reads without colour.
 [[nodiscard]] std::string stacked_bar(std::span<const BarPart> parts,
                                       int width,
                                       const Terminal& terminal);

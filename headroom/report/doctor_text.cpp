@@ -45,6 +45,14 @@ std::string leak_summary(const Diagnosis& diagnosis) {
   return out;
 }
 
+// Growth that is no leak is what --max-growth allows.
+std::string growth_summary(const Diagnosis& diagnosis) {
+  if (!diagnosis.growth || diagnosis.growth->bytes_per_iteration == 0) return "nothing grows";
+  return fmt::format("{} more is live after every {}, which --max-growth allows",
+                     format_bytes(diagnosis.growth->bytes_per_iteration),
+                     step_word(*diagnosis.growth));
+}
+
 std::string peak_summary(const Diagnosis& diagnosis) {
   const std::uint64_t unused = saturating_subtract(diagnosis.peak_reserved, diagnosis.peak_live);
   if (diagnosis.health == diagnose::Health::kFragmentation) {
@@ -55,9 +63,10 @@ std::string peak_summary(const Diagnosis& diagnosis) {
         format_bytes(unused),
         percent(unused, diagnosis.peak_reserved));
   }
-  return fmt::format("{} was reserved, and at most {} was live at once; nothing grows{}",
+  return fmt::format("{} was reserved, and at most {} was live at once; {}{}",
                      format_bytes(diagnosis.peak_reserved),
                      format_bytes(diagnosis.peak_live),
+                     growth_summary(diagnosis),
                      diagnosis.failures.count == 0 ? ", nothing failed" : "");
 }
 

@@ -17,6 +17,9 @@ constexpr std::array<std::string_view, 6> kKeys{"expandable_segments",
                                                 "garbage_collection_threshold",
                                                 "large_segment_size_mb",
                                                 "max_non_split_rounding_mb"};
+// The first release that reads each; a list of divisions, for the third.
+constexpr std::array<memory::PyTorchVersion, 6> kSince{
+    {{2, 1}, {1, 10}, {2, 0}, {1, 12}, memory::kPyTorch211, {2, 6}}};
 
 // Coarser rounding than two divisions does not exist: 1 is none.
 constexpr std::array<std::uint32_t, 6> kDivisions{2, 4, 8, 16, 32, 64};
@@ -185,8 +188,10 @@ Space::Space(std::span<const Program* const> programs, const TuneOptions& option
     : version_(options.version.value_or(oldest(programs))),
       rest_(common_rest(programs, options.limit_bytes.has_value())),
       has_gc_(has_limit),
-      has_large_segment_(version_ >= memory::kPyTorch211),
       sizes_(programs) {
+  for (std::size_t i = 0; i < kKeys.size(); ++i) {
+    if (version_ < kSince[i]) leave_out(kKeys[i]);
+  }
   leave_out(options.without);
   choose_numbers(programs);
 }
@@ -199,13 +204,17 @@ void Space::leave_out(std::span<const std::string> keys) {
       for (const std::string_view one : kKeys) message.append(" ").append(one);
       throw InvalidArgument(message);
     }
-    has_expandable_ &= key != kKeys[0];
-    has_max_split_ &= key != kKeys[1];
-    has_divisions_ &= key != kKeys[2];
-    has_gc_ &= key != kKeys[3];
-    has_large_segment_ &= key != kKeys[4];
-    has_non_split_rounding_ &= key != kKeys[5];
+    leave_out(key);
   }
+}
+
+void Space::leave_out(std::string_view key) {
+  has_expandable_ &= key != kKeys[0];
+  has_max_split_ &= key != kKeys[1];
+  has_divisions_ &= key != kKeys[2];
+  has_gc_ &= key != kKeys[3];
+  has_large_segment_ &= key != kKeys[4];
+  has_non_split_rounding_ &= key != kKeys[5];
 }
 
 void Space::choose_numbers(std::span<const Program* const> programs) {

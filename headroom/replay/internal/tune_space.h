@@ -75,6 +75,7 @@ class Space {
   void add_near_divisions(const Setting& base, std::vector<Setting>& out) const;
   void add_near_numbers(const Setting& base, std::vector<Setting>& out) const;
   void leave_out(std::span<const std::string> keys);
+  void leave_out(std::string_view key);
   void choose_numbers(std::span<const Program* const> programs);
   [[nodiscard]] std::uint32_t large_mb(const Setting& setting) const noexcept;
   [[nodiscard]] bool is_valid(const Setting& setting) const noexcept;
