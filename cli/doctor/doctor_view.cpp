@@ -46,10 +46,13 @@ std::string title(const DeviceDiagnosis& device, const Terminal& terminal) {
 }
 
 std::string verdict(const Diagnosis& diagnosis, const Terminal& terminal) {
-  // Nothing is wrong with it but the bound of continuous integration.
+  // Nothing is wrong with it but the bound of continuous integration, or the card asked about.
   const bool is_only_too_much =
       diagnosis.is_over_bounds && diagnosis.health == diagnose::Health::kHealthy;
-  const std::string name(is_only_too_much ? "above --max-peak" : to_string(diagnosis.health));
+  const bool is_too_small = diagnosis.what_if && diagnosis.what_if->leaves_no_context();
+  const std::string name(is_only_too_much ? "above --max-peak"
+                         : is_too_small   ? "too small a card"
+                                          : to_string(diagnosis.health));
   std::string text = report::summary_text(diagnosis);
   // explain() begins with the word.
   if (text.starts_with(name + ": ")) text.erase(0, name.size() + 2);

@@ -87,9 +87,13 @@ DeviceReplay replay_device(const trace::Trace& trace,
   if (!runs_as_recorded(recorded, asked)) out.program = from_live_blocks(std::move(out.program));
   const std::vector<Policy> policies =
       request.policies.empty() ? usual_policies(out.program, request, context) : request.policies;
+  // What the recorded settings had cached when the recording begins, others would have cached
+  // otherwise: all but the recording itself start with the blocks that were live then.
+  const Program fair = from_live_blocks(recorded);
   for (const Policy& policy : policies) {
     context.progress(fmt::format("{}: {}", out.name, policy.name));
-    out.results.push_back(replay::run_policy(out.program,
+    const bool is_recorded = policy.kind == PolicyKind::kAsRecorded;
+    out.results.push_back(replay::run_policy(is_recorded ? out.program : fair,
                                              policy,
                                              {.version = request.version,
                                               .card_bytes = request.card_bytes,

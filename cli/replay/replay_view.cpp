@@ -52,7 +52,9 @@ std::string recorded_text(const DeviceReplay& device, const Terminal& terminal) 
                                   counted(program.events, "event", "events"),
                                   counted(program.allocs, "allocation", "allocations"));
   if (program.failures > 0) facts += ", " + counted(program.failures, "failure", "failures");
-  facts += program.is_whole() ? "; the whole history" : "; the last part of a longer history";
+  facts += program.is_whole() ? "; the whole history"
+                              : "; the last part of a longer history: all but the recording itself "
+                                "start with the blocks that were live then, and nothing cached";
   if (program.is_of_paged) {
     facts += ", recorded by the paged allocator";
   } else {

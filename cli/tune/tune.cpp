@@ -114,18 +114,6 @@ RunFunction add_tune(CLI::App& app) {
   return [typed](const Context& context) { return run(*typed, context); };
 }
 
-// Under other bounds than the recorded ones, what was cached before the recording starts would have
-// been something else.
-Program program_of(const trace::Trace& trace,
-                   const trace::DeviceTrace& device,
-                   const TuneRequest& request) {
-  const replay::Bounds asked{.card_bytes = request.options.card_bytes,
-                             .limit_bytes = request.options.limit_bytes};
-  Program program = replay::compile_with_empty_caches(
-      trace, device, {.card_bytes = asked.card_bytes, .limit_bytes = asked.limit_bytes});
-  return runs_as_recorded(program, asked) ? program : from_live_blocks(std::move(program));
-}
-
 }  // namespace
 
 TuneReport search_settings(std::span<const trace::Trace> traces,
@@ -137,9 +125,13 @@ TuneReport search_settings(std::span<const trace::Trace> traces,
   for (std::size_t i = 0; i < traces.size(); ++i) {
     const auto devices = replay::replayable(traces[i]);
     for (const trace::DeviceTrace* device : devices) {
-      programs.push_back(std::make_unique<const Program>(program_of(traces[i], *device, request)));
-      const Program& program = *programs.back();
-      pointers.push_back(&program);
+      const Program program = replay::compile_with_empty_caches(
+          traces[i],
+          *device,
+          {.card_bytes = request.options.card_bytes, .limit_bytes = request.options.limit_bytes});
+      // What the recorded settings had cached by then, another would have cached otherwise.
+      programs.push_back(std::make_unique<const Program>(from_live_blocks(program)));
+      pointers.push_back(programs.back().get());
       report.histories.push_back(
           {.name = history_name(request.paths[i], traces[i], *device, devices.size() == 1),
            .allocs = program.allocs,

@@ -293,9 +293,9 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
   for (const TunedHistory& one : report.histories) {
     if (one.start_reserved == 0) continue;
     out +=
-        note(fmt::format("{} starts in the middle of a run: {} was already reserved under the "
-                         "recorded settings, and counts for every setting. Record from the start "
-                         "for a full answer.",
+        note(fmt::format("{} starts in the middle of a run, when {} was reserved under the "
+                         "recorded settings. Every setting starts with the blocks that were live "
+                         "then, and nothing cached. Record from the start for a full answer.",
                          report::printable(one.name),
                          format_bytes(one.start_reserved)),
              terminal);

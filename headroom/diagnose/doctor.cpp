@@ -210,8 +210,24 @@ class Doctor {
     return saturating_subtract(out_.peak_reserved, out_.peak_live);
   }
 
+  // The first failure may look like a matter of where memory lies; but what is live at once later
+  // is more than there is to be.
+  void judge_against_live() {
+    const Bounds& asked = options_.bounds;
+    const std::uint64_t most =
+        std::min(asked.limit_bytes.value_or(UINT64_MAX), asked.card_bytes.value_or(UINT64_MAX));
+    if (out_.peak_live <= most) return;
+    out_.explanation.verdict = memory::Verdict::kShortage;
+    out_.explanation.summary = "shortage: " + format_bytes(out_.peak_live) +
+                               " is live at once, more than the " + format_bytes(most) +
+                               " that there is to be: no setting changes that";
+    out_.explanation.missing_bytes = out_.peak_live - most;
+    for (memory::Remedy& remedy : out_.explanation.remedies) remedy.is_enough = false;
+  }
+
   void judge() {
     if (failed()) {
+      if (out_.moment == Moment::kForeseenFailure) judge_against_live();
       out_.health = health_of(out_.explanation.verdict);
       return;
     }
@@ -229,6 +245,9 @@ class Doctor {
     if (out_.moment != Moment::kFailure && !options_.bounds.is_empty()) return options_.bounds;
     Bounds bounds{.card_bytes = options_.bounds.card_bytes};
     if (out_.limit) bounds.limit_bytes = out_.limit->low_bytes;
+    // What is asked about may be less than what was there.
+    const std::uint64_t asked = options_.bounds.limit_bytes.value_or(UINT64_MAX);
+    if (asked < bounds.limit_bytes.value_or(UINT64_MAX)) bounds.limit_bytes = asked;
     return bounds;
   }
 
@@ -237,6 +256,10 @@ class Doctor {
     // A search takes seconds, so only where there is something to be gained.
     const bool is_worth_it = share(unused_at_peak(), out_.peak_reserved) >= kFragmentedShare / 2;
     if (failed() || is_worth_it) out_.proof = replays().prove(proof_bounds());
+    // Where the failure does not come again, as of a history that was cut, nothing is proved.
+    if (out_.moment == Moment::kFailure && out_.proof && out_.proof->current.fits) {
+      out_.proof.reset();
+    }
   }
 
   // Only what was run to its end without a failure, and changes something.

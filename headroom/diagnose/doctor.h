@@ -103,12 +103,20 @@ struct Failures {
   bool went_on = false;      // the program allocated on after the last one
 };
 
+// No CUDA context takes less of a card; an H200's takes 526 MiB.
+inline constexpr std::uint64_t kLeastContextBytes = 128_MiB;
+
 // The effect of the bounds that the user asked about.
 struct WhatIf {
   Bounds bounds{};
   bool fits = true;
   std::uint64_t peak_reserved = 0;
   bool is_recorded = false;  // they can be those of the recording, whose outcome this is
+
+  // The requests fit on the card, and CUDA itself does not any more.
+  [[nodiscard]] bool leaves_no_context() const noexcept {
+    return fits && bounds.card_bytes && peak_reserved + kLeastContextBytes > *bounds.card_bytes;
+  }
 };
 
 struct Diagnosis {
@@ -135,7 +143,8 @@ struct Diagnosis {
   std::optional<Proof> proof{};
 
   [[nodiscard]] bool is_good() const noexcept {
-    return health == Health::kHealthy && !is_over_bounds;
+    return health == Health::kHealthy && !is_over_bounds &&
+           !(what_if && what_if->leaves_no_context());
   }
 };
 

@@ -110,6 +110,11 @@ std::string context_text(const diagnose::WhatIf& answer) {
   const std::uint64_t left = saturating_subtract(*answer.bounds.card_bytes, answer.peak_reserved);
   if (left >= kContextBytes)
     return fmt::format(", which leaves {} for CUDA itself", format_bytes(left));
+  if (left < diagnose::kLeastContextBytes) {
+    return fmt::format(", but {} are left for CUDA itself, which takes {} on an H200: too little",
+                       format_bytes(left),
+                       format_bytes(kContextBytes));
+  }
   return fmt::format(", if the {} left is enough for CUDA itself, which takes {} on an H200",
                      format_bytes(left),
                      format_bytes(kContextBytes));
@@ -122,7 +127,8 @@ std::string what_if_text(const Diagnosis& diagnosis) {
     // Of the recording itself the verdict says it already.
     return answer.is_recorded ? "" : ". It does not fit " + bounds_text(answer.bounds);
   }
-  std::string out = fmt::format(". It fits {}: the same requests reserve {} there",
+  std::string out = fmt::format(". {} {}: the same requests reserve {} there",
+                                answer.leaves_no_context() ? "It does not fit" : "It fits",
                                 bounds_text(answer.bounds),
                                 format_bytes(answer.peak_reserved));
   if (answer.bounds.card_bytes) out += context_text(answer);
@@ -172,7 +178,10 @@ std::string proved_reason(const Diagnosis& diagnosis, const Finding& finding) {
                        percent(finding.bytes, current.peak_reserved));
   }
   if (diagnosis.moment != Moment::kPeak) {
-    out += ", and no request fails" + limit_text(diagnosis, *finding.proof);
+    const bool has_ended = diagnosis.moment == Moment::kFailure && !diagnosis.failures.went_on;
+    out += (has_ended ? ", and no request of the recording fails" : ", and no request fails") +
+           limit_text(diagnosis, *finding.proof);
+    if (has_ended) out += "; the recording ends there, and what comes next is not known";
   }
   if (!diagnosis.is_whole)
     out += "; both replays start with the blocks that were live when the recording begins";

@@ -76,6 +76,34 @@ std::ptrdiff_t proved_for_paged(const Diagnosis& diagnosis) {
   });
 }
 
+// However the first failure looks.
+TEST(Doctor, MoreThanTheLimitLiveAtOnceIsAShortage) {
+  ScriptedProgram program;
+  Training training(program);
+  for (int i = 0; i < 6; ++i) (void)training.step();
+  const Diagnosis diagnosis = diagnosis_of(program, {.bounds = {.limit_bytes = 20_MiB}});
+  ASSERT_GT(diagnosis.peak_live, 20_MiB);
+  EXPECT_EQ(diagnosis.health, Health::kShortage);
+  EXPECT_THAT(report::summary_text(diagnosis), HasSubstr("is live at once, more than the 20MiB"));
+  for (const Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.remedy.is_enough);
+}
+
+TEST(Doctor, ACardThatLeavesNothingForCudaIsTooSmall) {
+  ScriptedProgram program;
+  for (int i = 0; i < 3; ++i) program.free(program.alloc(512_MiB));
+  const Diagnosis tight = diagnosis_of(program, {.bounds = {.card_bytes = 516_MiB}});
+  EXPECT_FALSE(tight.is_good());
+  EXPECT_THAT(report::summary_text(tight), HasSubstr("It does not fit on a card of 516MiB"));
+}
+
+TEST(Doctor, ACardWithRoomForCudaFits) {
+  ScriptedProgram program;
+  for (int i = 0; i < 3; ++i) program.free(program.alloc(512_MiB));
+  const Diagnosis roomy = diagnosis_of(program, {.bounds = {.card_bytes = 2_GiB}});
+  EXPECT_TRUE(roomy.is_good());
+  EXPECT_THAT(report::summary_text(roomy), HasSubstr("It fits on a card of 2GiB"));
+}
+
 // What stays keeps a page each, and no setting of any allocator helps against that.
 TEST(Doctor, BlocksSpreadThinAreNamed) {
   ScriptedProgram program;

@@ -187,6 +187,29 @@ TEST(Tune, KeepsTheKeysThatItDoesNotSearch) {
   EXPECT_TRUE(result.has_limit);
 }
 
+TEST(Tune, OffersNoReleaseAKeyThatItDoesNotRead) {
+  const auto confs = [](memory::PyTorchVersion version) {
+    std::string all;
+    for (const Candidate& one : tune_one("gnn_sampled", {.version = version}).candidates) {
+      all += one.conf + "\n";
+    }
+    return all;
+  };
+  EXPECT_THAT(confs({2, 0}), Not(HasSubstr("expandable_segments")));
+  EXPECT_THAT(confs({2, 0}), Not(HasSubstr("max_non_split_rounding_mb")));
+  EXPECT_THAT(confs({1, 13}), Not(HasSubstr("roundup_power2_divisions:[")));
+  EXPECT_THAT(confs({1, 9}), Not(HasSubstr(":")));
+  EXPECT_THAT(confs({2, 6}), HasSubstr("expandable_segments"));
+}
+
+// PyTorch collects only where the process has set itself a fraction.
+TEST(Tune, OffersNoCollectionToAProgramWithoutAFraction) {
+  const std::uint64_t limit = 12 * 1_GiB;
+  for (const Candidate& one : tune_one("gnn_sampled", {.limit_bytes = limit}).candidates) {
+    EXPECT_THAT(one.conf, Not(HasSubstr("garbage_collection_threshold")));
+  }
+}
+
 TEST(Tune, RefusesWhatItCannotSearch) {
   EXPECT_THROW((void)tune({}, {}), InvalidArgument);
   EXPECT_THROW((void)tune_one("streams", {.without = {"max_split_size"}}), InvalidArgument);
