@@ -290,6 +290,12 @@ std::string notes(const TuneReport& report, const Terminal& terminal) {
                  format_bytes(best.peak_reserved_high)),
              terminal);
   }
+  if (best.conf.find("garbage_collection_threshold") != std::string::npos) {
+    out += note(
+        "garbage_collection_threshold acts only in a process that calls "
+        "torch.cuda.set_per_process_memory_fraction, or sets per_process_memory_fraction.",
+        terminal);
+  }
   for (const TunedHistory& one : report.histories) {
     if (one.start_reserved == 0) continue;
     out +=

@@ -99,6 +99,11 @@ std::optional<Proof> Replays::prove(const Bounds& bounds) const {
                               .card_bytes = bounds.card_bytes,
                               .version = choices_.version,
                               .threads = choices_.threads};
+  // PyTorch collects only where the process has set itself a fraction, which a card or a limit that
+  // is asked about is not.
+  if (program.config.memory_fraction == 1.0 && program.config.garbage_collection_threshold == 0) {
+    options.without.emplace_back("garbage_collection_threshold");
+  }
   if (choices_.progress) {
     options.progress = [&](const replay::TuneProgress& progress) {
       choices_.progress("replaying other settings ... " + format_count(progress.tried) +

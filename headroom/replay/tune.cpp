@@ -30,22 +30,13 @@ constexpr int kRounds = 8;
 // So many settings may be tried at once. Independent of the threads, so that the answer is.
 constexpr std::size_t kAhead = 16;
 
-// garbage_collection_threshold does something only where the process has set itself a fraction, so
-// only to programs that have is it offered.
-bool may_collect(std::span<const Program* const> programs) {
-  return std::ranges::all_of(programs, [](const Program* program) {
-    return program->config.memory_fraction != 1.0 ||
-           program->config.garbage_collection_threshold > 0;
-  });
-}
-
 class Search {
  public:
   Search(std::span<const Program* const> programs, const TuneOptions& options)
       : programs_(programs),
         options_(options),
         trials_(programs, options),
-        space_(programs, options, may_collect(programs)),
+        space_(programs, options, trials_.has_limit()),
         families_{new_family(), new_family()} {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     threads_ = std::max(options.threads > 0 ? options.threads : cores, 1);

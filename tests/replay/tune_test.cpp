@@ -202,14 +202,6 @@ TEST(Tune, OffersNoReleaseAKeyThatItDoesNotRead) {
   EXPECT_THAT(confs({2, 6}), HasSubstr("expandable_segments"));
 }
 
-// PyTorch collects only where the process has set itself a fraction.
-TEST(Tune, OffersNoCollectionToAProgramWithoutAFraction) {
-  const std::uint64_t limit = 12 * 1_GiB;
-  for (const Candidate& one : tune_one("gnn_sampled", {.limit_bytes = limit}).candidates) {
-    EXPECT_THAT(one.conf, Not(HasSubstr("garbage_collection_threshold")));
-  }
-}
-
 TEST(Tune, RefusesWhatItCannotSearch) {
   EXPECT_THROW((void)tune({}, {}), InvalidArgument);
   EXPECT_THROW((void)tune_one("streams", {.without = {"max_split_size"}}), InvalidArgument);

@@ -184,10 +184,10 @@ std::string divisions_text(const Divisions& divisions, memory::PyTorchVersion ve
   return out + ",>:" + std::to_string(divisions.back()) + "]";
 }
 
-Space::Space(std::span<const Program* const> programs, const TuneOptions& options, bool may_collect)
+Space::Space(std::span<const Program* const> programs, const TuneOptions& options, bool has_limit)
     : version_(options.version.value_or(oldest(programs))),
       rest_(common_rest(programs, options.limit_bytes.has_value())),
-      has_gc_(may_collect),
+      has_gc_(has_limit),
       sizes_(programs) {
   for (std::size_t i = 0; i < kKeys.size(); ++i) {
     if (version_ < kSince[i]) leave_out(kKeys[i]);

@@ -44,7 +44,7 @@ struct Setting {
 
 class Space {
  public:
-  Space(std::span<const Program* const> programs, const TuneOptions& options, bool may_collect);
+  Space(std::span<const Program* const> programs, const TuneOptions& options, bool has_limit);
 
   [[nodiscard]] memory::PyTorchVersion version() const noexcept { return version_; }
   // The settings with what was recorded for the keys that are not searched.
