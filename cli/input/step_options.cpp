@@ -30,6 +30,15 @@ auto typed_right(F&& f) {
   }
 }
 
+// The library's modes, and the one that only the command has.
+train::CheckpointMode checkpoint_of(const std::string& text) {
+  try {
+    return train::parse_checkpoint(text);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(fmt::format("--checkpoint: {}, auto", error.what()));
+  }
+}
+
 std::string settings_of(const std::string& policy) {
   constexpr std::string_view kNative = "backend:native";
   constexpr std::string_view kOurs = "backend:paged";
@@ -127,7 +136,7 @@ train::StepConfig step_config(const StepArguments& typed) {
                              .prefetch = typed.prefetch};
     if (!typed.precision.empty()) config.precision = train::parse_precision(typed.precision);
     if (!is_auto_checkpoint(typed)) {
-      config.checkpoint = train::parse_checkpoint(typed.checkpoint);
+      config.checkpoint = checkpoint_of(typed.checkpoint);
     }
     config = train::resolved(config);
     (void)train::check_model(config.model);

@@ -1,6 +1,7 @@
 #include "cli/plan/plan.h"
 
 #include <memory>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -65,6 +66,29 @@ std::vector<CardPlan> plan_cards(const PlanArguments& typed,
   return out;
 }
 
+// The first change that keeps the limit and was planned to fit; where there is none, the least
+// limit.
+void find_remedy(const PlanArguments& typed,
+                 const train::PlanOptions& options,
+                 PlanReport& report) {
+  using Kind = train::PlannedRemedy::Kind;
+  const train::StepConfig& config = report.plan.config;
+  report.remedy_options = report.options;
+  for (train::PlannedRemedy& remedy : train::planned_remedies(config, options)) {
+    if (remedy.kind == Kind::kLimit) continue;
+    report.remedy = std::move(remedy);
+    return;
+  }
+  report.remedy = train::least_that_fits(config, options);
+  if (!report.remedy) return;
+  StepArguments other = typed.step;
+  const std::string limit = least_limit_of(*report.remedy);
+  const bool has_cards = !other.cards.empty();
+  other.limit = has_cards ? "" : limit;
+  if (has_cards) other.cards = {limit};  // the profile of a card remains
+  report.remedy_options = other_options(other);
+}
+
 ExitCode run_plan(const PlanArguments& typed, const Context& context) {
   if (!typed.output.empty()) {
     check_output_file(typed.output, typed.force);
@@ -97,6 +121,11 @@ ExitCode run_plan(const PlanArguments& typed, const Context& context) {
     report.plan.seconds = found.seconds;
   } else {
     report.plan = train::plan(config, options);
+    context.progress("");
+  }
+  if (!report.plan.fits && !context.is_json) {
+    context.progress("planning what would fit");
+    find_remedy(typed, options, report);
     context.progress("");
   }
   if (typed.step.cards.size() > 1) report.cards = plan_cards(typed, config, options);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "headroom/train/plan.h"
+#include "headroom/train/remedies.h"
 
 #include "cli/command.h"
 
@@ -29,8 +31,14 @@ struct PlanReport {
   bool is_auto = false;             // --checkpoint auto: the mode was chosen
   std::vector<CardPlan> cards{};
   std::string options{};  // as typed, beside the step's: for the command worth typing next
-  std::string page{};     // what was written
+  // Where it does not fit: what was planned to fit, and its options beside the step's.
+  std::optional<train::PlannedRemedy> remedy{};
+  std::string remedy_options{};
+  std::string page{};  // what was written
 };
+
+// `2348MiB`: the limit of a remedy that raises it, with nothing rounded away.
+[[nodiscard]] std::string least_limit_of(const train::PlannedRemedy& remedy);
 
 [[nodiscard]] std::string draw_plan(const PlanReport& report, const Context& context);
 

@@ -152,13 +152,47 @@ std::string formulas(const train::Plan& plan, const Terminal& terminal) {
   return out;
 }
 
-std::string verdict(const train::Plan& plan, const Terminal& terminal) {
+// What a step takes for the model itself, whatever the batch: a gradient is as large as what it is
+// of.
+std::uint64_t fixed_bytes(const train::Plan& plan) {
+  std::uint64_t parameters = 0;
+  std::uint64_t state = 0;
+  for (const train::CategoryBytes& point : plan.timeline) {
+    const auto bytes = [&point](memory::Category category) {
+      return point[static_cast<std::size_t>(category)];
+    };
+    parameters = std::max(parameters, bytes(memory::Category::kParameter));
+    state = std::max(state, bytes(memory::Category::kOptimizerState));
+  }
+  return 2 * parameters + state;
+}
+
+// Where no batch and no checkpointing helps: why, and the limit that does.
+std::string least_limit(const PlanReport& report, const Terminal& terminal) {
+  if (!report.remedy || report.remedy->kind != train::PlannedRemedy::Kind::kLimit) return {};
+  const std::uint64_t fixed = fixed_bytes(report.plan);
+  const std::string why =
+      fixed > report.plan.limit_bytes.value_or(0)
+          ? fmt::format("Parameters, gradients and optimizer state alone take {}",
+                        format_bytes(fixed))
+          : std::string("Not even one example at a time fits");
+  return report::wrapped(fmt::format("{}. The least limit is {}, with {}.",
+                                     why,
+                                     least_limit_of(*report.remedy),
+                                     in_words(report.remedy->config)),
+                         0,
+                         terminal.width);
+}
+
+std::string verdict(const PlanReport& report, const Terminal& terminal) {
+  const train::Plan& plan = report.plan;
   if (!plan.limit_bytes) return {};
   const std::string limit = format_bytes(*plan.limit_bytes);
   if (plan.fits) {
     return "\n" + report::styled("It fits in " + limit + ".", Tone::kGood, terminal) + "\n";
   }
-  return "\n" + report::styled("It does not fit in " + limit + ".", Tone::kBad, terminal) + "\n";
+  return "\n" + report::styled("It does not fit in " + limit + ".", Tone::kBad, terminal) + "\n" +
+         least_limit(report, terminal);
 }
 
 std::string cards(const PlanReport& report, const Terminal& terminal) {
@@ -182,14 +216,18 @@ std::string next_command(const PlanReport& report, const Context& context) {
   const train::Plan& plan = report.plan;
   if (!report.page.empty()) return fmt::format("Wrote {}; open it in a browser.\n", report.page);
   const std::string typed = as_typed(plan.config) + report.options;
-  if (!plan.fits && plan.config.checkpoint == train::CheckpointMode::kNone && !report.is_fit &&
-      !report.is_auto) {
-    return context.next("plan " + typed + " --checkpoint auto", "with less memory");
+  if (report.remedy) {
+    train::StepConfig config = report.remedy->config;
+    if (report.is_fit) config.batch = train::find_model(config.model.name).batch;
+    return context.next(
+        fmt::format(
+            "plan {}{}{}", as_typed(config), report.remedy_options, report.is_fit ? " --fit" : ""),
+        "planned to fit");
   }
-  if (!plan.fits && !report.is_fit) {
-    return context.next("plan " + typed + " --fit", "the largest batch");
-  }
-  if (train::find_model(plan.config.model.name).is_small) {
+  // Training runs on the processor: what was planned for a card is to be looked at.
+  constexpr std::uint64_t kMostToTrainHere = 2_GiB;
+  if (plan.fits && train::find_model(plan.config.model.name).is_small && report.cards.empty() &&
+      plan.peak_reserved <= kMostToTrainHere) {
     return context.next("train " + typed, "train it");
   }
   return context.next("plan " + typed + " -o plan.html", "a page with sliders");
@@ -197,12 +235,17 @@ std::string next_command(const PlanReport& report, const Context& context) {
 
 }  // namespace
 
+std::string least_limit_of(const train::PlannedRemedy& remedy) {
+  return remedy.option.substr(remedy.option.find(' ') + 1);
+}
+
 std::string draw_plan(const PlanReport& report, const Context& context) {
   const train::Plan& plan = report.plan;
   const Terminal& out = context.out;
   return title(report, out) + "\n" + peaks(plan, out) + "\n" +
          draw_categories(plan.categories, out) + "\n" + curve(plan, out) + "\n" +
-         layers(plan, out) + "\n" + formulas(plan, out) + cards(report, out) + verdict(plan, out) +
+         layers(plan, out) + "\n" + formulas(plan, out) + cards(report, out) +
+         verdict(report, out) +
          fmt::format("\nPlanned in {}.\n", report::format_duration_ns(plan.seconds * 1e9)) +
          context.glossary() + next_command(report, context);
 }

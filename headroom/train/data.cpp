@@ -1,10 +1,10 @@
 #include "headroom/train/data.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
 
 #include "headroom/base/error.h"
+#include "headroom/base/input_file.h"
 #include "headroom/nn/data/files.h"
 #include "headroom/nn/data/synthetic.h"
 
@@ -22,7 +22,11 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
 std::string labels_beside(const std::string& path) {
   std::string beside = replaced(replaced(path, "images", "labels"), "idx3", "idx1");
   if (beside != path) return beside;
-  if (std::filesystem::is_directory(path)) throw Error(path + ": it is a directory: name a file");
+  try {
+    const InputFile there(path);  // else that is what is wrong, whatever its name
+  } catch (const Error& error) {
+    throw Error(path + ": " + error.what());
+  }
   throw Error(path + ": its name has no 'images', by which the file of labels would be found");
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "headroom/base/bytes.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/out_of_memory.h"
 #include "headroom/train/internal/planned_run.h"
@@ -12,6 +13,8 @@ namespace headroom::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kPlanCapacity = 16_TiB;  // of a plan without a limit
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -104,6 +107,17 @@ std::uint64_t proved_limit(const StepConfig& config, PlanOptions options, std::u
   }
 }
 
+// One line, of what no plan has room for.
+std::string beyond_planning(const StepConfig& config, const memory::Account& account) {
+  std::string out = "plan: " + config.model.name + " with batch " + std::to_string(config.batch) +
+                    " asks for " + format_bytes(account.asked_bytes) +
+                    " at once, and plans end at " + format_bytes(kPlanCapacity) + "; ";
+  return out + (config.batch > std::max<std::int64_t>(config.accumulate, 1)
+                    ? "use a smaller --batch; 'plan " + config.model.name +
+                          " --fit --card h100' finds the largest that fits"
+                    : std::string("use a smaller model: --depth, --width or --seq"));
+}
+
 Plan free_plan(const StepConfig& config, const PlanOptions& options) {
   const PlanOptions free = unbounded(options);
   try {
@@ -111,8 +125,7 @@ Plan free_plan(const StepConfig& config, const PlanOptions& options) {
     out.peak_reserved = proved_limit(config, free, out.peak_reserved);
     return out;
   } catch (const memory::OutOfMemory& error) {
-    throw Error(std::string("plan: it does not fit even in 16TiB, or planning failed: ") +
-                error.what());
+    throw Error(beyond_planning(config, error.report().account));
   }
 }
 
@@ -134,7 +147,6 @@ std::unique_ptr<device::Device> make_plan_device(const PlanOptions& options) {
     return device::MetaDevice::create({.capacity_bytes = options.device->properties().total_bytes,
                                        .profile = device::profile_of(*options.device)});
   }
-  constexpr std::uint64_t kPlanCapacity = 16_TiB;
   device::BackendProfile profile = options.profile.value_or(device::cpu_profile());
   profile.max_reservation_bytes = 7 * kPlanCapacity;           // addresses cost nothing here,
   profile.max_mappings = device::cuda_profile().max_mappings;  // nor do mappings

@@ -126,6 +126,14 @@ std::vector<PlannedRemedy> planned_remedies(const StepConfig& config, const Plan
   return out;
 }
 
+std::optional<PlannedRemedy> least_that_fits(const StepConfig& config, const PlanOptions& options) {
+  StepConfig least = resolved(config);
+  least.batch = 1;
+  least.accumulate = 1;
+  least.checkpoint = mildest_checkpoint(least, options).mode;
+  return with_higher_limit(least, options);
+}
+
 std::string report_text(const memory::OutOfMemoryReport& report,
                         const std::vector<PlannedRemedy>& remedies) {
   if (remedies.empty()) return report.text;

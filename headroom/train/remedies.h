@@ -37,6 +37,11 @@ struct PlannedRemedy {
 [[nodiscard]] std::vector<PlannedRemedy> planned_remedies(const StepConfig& config,
                                                           const PlanOptions& options);
 
+// Where none of these but the limit helps: one example at a time, with the checkpointing that takes
+// the least, and the least limit under which that was planned. Nothing where planning itself ends.
+[[nodiscard]] std::optional<PlannedRemedy> least_that_fits(const StepConfig& config,
+                                                           const PlanOptions& options);
+
 // The same request's report, with these instead of what its account alone can say.
 [[nodiscard]] std::string report_text(const memory::OutOfMemoryReport& report,
                                       const std::vector<PlannedRemedy>& remedies);

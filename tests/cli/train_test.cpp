@@ -74,6 +74,57 @@ TEST(PlanCommand, ChoosesTheMildestCheckpointing) {
   EXPECT_GT(json["recompute_fraction"], 0.3);
 }
 
+// The arguments behind `Next: headroom`.
+std::vector<std::string> next_of(const std::string& text) {
+  const std::string mark = "\nNext: headroom ";
+  const std::size_t at = text.rfind(mark);
+  if (at == std::string::npos) return {};
+  std::string line = text.substr(at + mark.size());
+  line = line.substr(0, std::min(line.find('\n'), line.find("  ")));
+  std::istringstream words(line);
+  std::vector<std::string> out;
+  for (std::string word; words >> word;) out.push_back(word);
+  return out;
+}
+
+// What does not fit ends with a command that does, whatever is in the way.
+TEST(PlanCommand, WhatComesNextFits) {
+  const std::vector<std::string> cases[] = {
+      {"plan", "gpt2", "--limit", "1GiB"},
+      {"plan", "gpt2", "--limit", "1GiB", "--checkpoint", "all", "--fit"},
+      {"plan", "gpt2", "--limit", "3GiB"},
+      {"plan", "gpt2", "--limit", "3GiB", "--checkpoint", "auto", "--batch", "64"},
+      {"plan", "gpt2", "--card", "1GiB"},
+      {"plan", "deepnet", "--batch", "512", "--limit", "90MiB"}};
+  for (const auto& arguments : cases) {
+    SCOPED_TRACE(::testing::PrintToString(arguments));
+    const auto run = [](const std::vector<std::string>& typed) {
+      return headroom::testing::run_process({.program = HEADROOM_BINARY,
+                                             .arguments = typed,
+                                             .environment = {{"HEADROOM_CALLED_AS", "headroom"}}});
+    };
+    const ProcessResult refused = run(arguments);
+    EXPECT_EQ(refused.exit_code, 3) << refused.err;
+    const std::vector<std::string> next = next_of(refused.out);
+    ASSERT_FALSE(next.empty()) << refused.out;
+    const ProcessResult fits = run(next);
+    EXPECT_EQ(fits.exit_code, 0) << ::testing::PrintToString(next) << fits.out << fits.err;
+  }
+  EXPECT_THAT(headroom_with(cases[0]).out,
+              HasSubstr("Parameters, gradients and optimizer state alone take 1.85GiB. The least "
+                        "limit is"));
+}
+
+// Training is on the processor, which has less memory than three cards.
+TEST(PlanCommand, SuggestsTrainingOnlyWhereItCanRun) {
+  const auto next = [](const std::vector<std::string>& arguments) {
+    return headroom_with(arguments).out;
+  };
+  EXPECT_THAT(next({"plan", "deepnet"}), HasSubstr(" train deepnet"));
+  EXPECT_THAT(next({"plan", "deepnet", "--fit", "--card", "rtx4090,h100"}),
+              HasSubstr(" -o plan.html"));
+}
+
 TEST(PlanCommand, DrawsWhatItKnows) {
   const ProcessResult result = headroom_with({"plan", "deepnet", "--optimizer", "adam"});
   EXPECT_EQ(result.exit_code, 0);
@@ -284,6 +335,11 @@ TEST(TrainAndPlan, SayWhatIsWrongAndWhatWouldBeValid) {
       {{"train", "mlp", "--batch", "0"}, 2, "--batch: 0 is too small; use 1 or more"},
       {{"train", "mlp", "--steps", "0"}, 2, "--steps: 0 is too small; use 1 or more"},
       {{"plan", "mlp", "--checkpoint", "some"}, 2, "there is no checkpoint mode 'some'"},
+      {{"plan", "mlp", "--checkpoint", "some"}, 2, "none, sqrt, all, auto"},
+      {{"plan", "gpt2", "--batch", "999999999999"},
+       1,
+       "plan: gpt2 with batch 999999999999 asks for 7.28PiB at once, and plans end at 16TiB; use a "
+       "smaller --batch; 'plan gpt2 --fit --card h100' finds the largest that fits"},
       {{"plan", "mlp", "--dtype", "f8"}, 2, "there is no precision 'f8'"},
       {{"plan", "mlp", "--optimizer", "lion"}, 2, "there is no optimizer 'lion'; there are: sgd"},
       {{"train", "mlp", "--lr", "nan"}, 2, "a learning rate of nan is not possible"},
