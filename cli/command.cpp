@@ -42,10 +42,14 @@ void Context::stage(std::string_view line) const {
 }
 
 std::string Context::glossary() const {
-  return report::styled(memory::kWordsLine.substr(0, memory::kWordsLine.size() - 1),
-                        report::Tone::kFaint,
-                        out) +
-         "\n";
+  if (glossary_path.empty()) return {};
+  return report::styled("Words: " + glossary_path, report::Tone::kFaint, out) + "\n";
+}
+
+std::string Context::with_glossary(std::string_view report) const {
+  if (report.ends_with(memory::kWordsLine)) report.remove_suffix(memory::kWordsLine.size());
+  while (report.ends_with('\n')) report.remove_suffix(1);
+  return std::string(report) + "\n\n" + glossary();
 }
 
 std::string Context::next(std::string_view arguments, std::string_view why) const {

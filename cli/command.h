@@ -46,6 +46,7 @@ struct Context {
   int verbosity = 0;
   report::Terminal out{};  // what standard output is
   report::Terminal err{};
+  std::string glossary_path = "docs/guide/glossary.md";  // empty: it is not there
 
   // Data, to standard output. Throws Error when it cannot be written.
   void print(std::string_view text) const;
@@ -55,8 +56,11 @@ struct Context {
   void progress(std::string_view line) const;
   // The same for what takes minutes: a log gets it too, as a line of its own.
   void stage(std::string_view line) const;
-  // The line before next(): where the terms of the report are explained.
+  // The line before next(): where the terms of the report are explained; empty where that is not
+  // there.
   [[nodiscard]] std::string glossary() const;
+  // A report of the library, which ends with a line of its own for that, with this one instead.
+  [[nodiscard]] std::string with_glossary(std::string_view report) const;
   // The last line of a report: the next command worth typing, and why.
   [[nodiscard]] std::string next(std::string_view arguments, std::string_view why) const;
 };

@@ -41,12 +41,6 @@ std::string two_columns(const Entries& entries, const Context& context) {
   return out;
 }
 
-// `FILE`; CLI11 adds what a value is checked for, which the description says in words.
-std::string value_name(const CLI::Option& option) {
-  const std::string name = option.get_type_name();
-  return name.substr(0, name.find(':'));
-}
-
 // `-o, --output FILE`, or a positional's `NAME...`.
 std::string option_term(const CLI::Option& option) {
   if (option.get_positional()) {
@@ -114,6 +108,11 @@ std::string commands_help(const Context& context) {
 }
 
 }  // namespace
+
+std::string value_name(const CLI::Option& option) {
+  const std::string name = option.get_type_name();
+  return name.substr(0, name.find(':'));
+}
 
 std::string program_help(const CLI::App& app, const Context& context) {
   std::string out = "headroom: where the memory of deep learning goes, and what to do about it\n\n";

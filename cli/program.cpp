@@ -22,6 +22,7 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/input/documents.h"
 #include "cli/input/typed_values.h"
 
 namespace headroom::cli {
@@ -82,7 +83,8 @@ Context make_context(const Globals& globals, std::string called) {
           .is_json = globals.is_json,
           .verbosity = globals.verbosity,
           .out = report::detect_terminal(STDOUT_FILENO, choice),
-          .err = report::detect_terminal(STDERR_FILENO, choice)};
+          .err = report::detect_terminal(STDERR_FILENO, choice),
+          .glossary_path = find_document("docs/guide/glossary.md").value_or("")};
 }
 
 // The first argument that is neither an option nor an option's value.
@@ -123,6 +125,12 @@ const Command* choose_command(std::vector<std::string>& arguments) {
     return command;
   }
   if (is_file(name)) return find_command("doctor");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(name, ignored)) {
+    throw UsageError(
+        fmt::format("'{}' is a directory; name a command, or a recording in it", name));
+  }
+  if (name == "version") throw UsageError("'version' is no command; did you mean '--version'?");
   const auto meant = suggest(name, all_command_names());
   throw UsageError(fmt::format("'{}' is neither a command nor a file; {}",
                                name,
@@ -136,6 +144,33 @@ std::vector<std::string> long_option_names(const CLI::App& app) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
+}
+
+// `--size` without a value: what to write behind it.
+std::string needed_value(const CLI::App& app, const std::string& option) {
+  const CLI::Option* found = app.get_option_no_throw(option);
+  const std::string type = found == nullptr ? "" : found->get_type_name();
+  if (type.starts_with("SIZE")) return "a size, such as 12GiB";
+  if (type.starts_with("CARD")) return "a card or a size, such as h100 or 24GiB";
+  if (type.starts_with("FILE")) return "the name of a file";
+  if (type.starts_with("N")) return "a number";
+  return "a value";
+}
+
+// What is missing, in our words: `--size needs a size, such as 12GiB`, `OUT is required`.
+std::string missing_message(const CLI::App& app, const std::string& said) {
+  constexpr std::string_view kMissing = " missing";
+  constexpr std::string_view kRequired = " is required";
+  const std::size_t colon = said.find(": 1 required ");
+  if (colon != std::string::npos && said.ends_with(kMissing)) {
+    const std::string option = said.substr(0, colon);
+    return fmt::format("{} needs {}", option, needed_value(app, option));
+  }
+  if (!said.ends_with(kRequired)) return said;
+  const CLI::Option* option =
+      app.get_option_no_throw(said.substr(0, said.size() - kRequired.size()));
+  if (option == nullptr || !option->get_positional()) return said;
+  return std::string(value_name(*option)) + std::string(kRequired);  // as --help spells it
 }
 
 // A complaint of CLI11 about a value, in our words: `--steps: 'x' is not a number`.
@@ -179,7 +214,7 @@ std::string value_message(const std::string& said) {
 std::string usage_message(const CLI::App& app,
                           const CLI::ParseError& error,
                           std::string_view help) {
-  std::string message = value_message(error.what());
+  std::string message = value_message(missing_message(app, error.what()));
   if (const std::vector<std::string> extra = app.remaining(); !extra.empty()) {
     const bool is_option = extra.front().starts_with("-");
     message = fmt::format("unexpected {} '{}'", is_option ? "option" : "argument", extra.front());

@@ -219,8 +219,8 @@ Command train_command() {
           .summary = "train a model within a memory limit, and show where the memory goes",
           .examples =
               "train gpt2-tiny --steps 50  watch the loss and the memory\n"
-              "train deepnet --limit 300MiB --checkpoint auto  within a limit\n"
-              "train deepnet --limit 200MiB --retry  go on with smaller micro-batches\n"
+              "train deepnet --batch 512 --limit 90MiB --checkpoint auto  within a limit\n"
+              "train deepnet --batch 512 --limit 90MiB --retry  go on with smaller micro-batches\n"
               "train gpt2-tiny --record run.hrt  record it; then: info run.hrt",
           .add = add_train};
 }

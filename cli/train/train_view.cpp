@@ -121,7 +121,8 @@ std::string draw_train(const TrainReport& report, const Context& context) {
   for (const std::string& line : report.told) text += paragraph(line, out);
   text += "\n" + losses(report, out);
   if (!report.fits()) {
-    text += report::styled("It does not fit.", Tone::kBad, out) + "\n\n" + report.shortage + "\n\n";
+    text += report::styled("It does not fit.", Tone::kBad, out) + "\n\n" +
+            context.with_glossary(report.shortage);
     return text + last_line(report, context);
   }
   text += "\n" + peaks(report, out) + "\n" + draw_categories(report.categories, out);

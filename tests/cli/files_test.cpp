@@ -87,6 +87,22 @@ TEST_F(CommandFiles, AFolderIsCalledOne) {
   expect_one_line(headroom("train gpt2-tiny --steps 1 --data ."), ".: it is a directory");
   expect_one_line(headroom("train mlp --steps 1 --data ."), ".: it is a directory");
   expect_one_line(headroom("info ."), ".: it is a directory");
+  expect_one_line(headroom("."), "'.' is a directory", 2);
+}
+
+TEST_F(CommandFiles, WhatIsNoRecordingNamesWhatReadsIt) {
+  put("log.txt",
+      "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has "
+      "a "
+      "total capacity of 23.65 GiB of which 1.00 GiB is free.\n");
+  put("other.txt", "nothing of the kind\n");
+  for (const char* command : {"info", "replay", "tune", "compare"}) {
+    expect_one_line(headroom(std::string(command) + " log.txt"), "'headroom doctor log.txt'");
+    expect_one_line(headroom(std::string(command) + " other.txt"), "it is a text");
+  }
+  expect_one_line(headroom("info -", "cat log.txt |"), "name its file, or /dev/stdin");
+  expect_one_line(headroom("train mlp --steps 1 --data nofile"), "nofile: it cannot be opened");
+  expect_one_line(headroom("train mlp --steps 1 --data log.txt"), "its name has no 'images'");
 }
 
 TEST_F(CommandFiles, APipeWithoutEndIsLeftAfterItsFirstBytes) {

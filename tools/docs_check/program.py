@@ -32,6 +32,9 @@ class Program:
         """A folder for the commands of one page, which may write there."""
         folder = self.folder / name
         (folder / "docs" / "guide").mkdir(parents=True)
+        # The command names it as it is found from the folder that it runs in.
+        (folder / "docs" / "guide" / "glossary.md").symlink_to(
+            self.root / "docs" / "guide" / "glossary.md")
         (folder / "samples").symlink_to(self.root / "samples")
         (folder / "run").symlink_to(self.binary)
         for alias, sample in RECORDINGS.items():
