@@ -18,17 +18,6 @@
 namespace headroom::cli {
 namespace {
 
-std::vector<std::string> sample_paths() {
-  std::vector<std::string> paths;
-  for (const char* name : {"gpt2_varlen.pickle.zst", "leak_loss.pickle.zst"}) {
-    if (auto path = find_sample(name)) paths.push_back(*std::move(path));
-  }
-  if (paths.empty()) {
-    throw UsageError("compare: the samples were not found; name a recording: compare RECORDING...");
-  }
-  return paths;
-}
-
 void compare_file(const std::string& path,
                   const replay::CompareOptions& options,
                   const Context& context,
@@ -46,7 +35,7 @@ Comparison compare(const CompareRequest& request, const Context& context) {
   Comparison out{.request = request};
   replay::CompareOptions options = request.options;
   options.progress = [&](std::string_view line) { context.progress(line); };
-  for (const std::string& path : request.paths.empty() ? sample_paths() : request.paths) {
+  for (const std::string& path : request.paths.empty() ? all_samples("compare") : request.paths) {
     compare_file(path, options, context, out.recordings);
   }
   return out;
@@ -69,8 +58,25 @@ struct CompareArguments {
   bool force = false;
 };
 
+// The command line that was typed, in the order of the help.
+std::string as_typed(const CompareArguments& typed) {
+  const replay::CompareOptions& options = typed.request.options;
+  std::string out = "headroom compare";
+  for (const std::string& path : typed.request.paths) out += " " + shell_word(path);
+  for (const std::string& policy : typed.policies) out += " --policy " + shell_word(policy);
+  if (options.tunes) out += " --tune";
+  if (options.finds_smallest_limit) out += " --smallest-limit";
+  if (options.rounds != replay::CompareOptions{}.rounds) {
+    out += fmt::format(" --rounds {}", options.rounds);
+  }
+  if (!typed.output.empty()) out += " -o " + shell_word(typed.output);
+  if (typed.force) out += " --force";
+  return out;
+}
+
 ExitCode run_compare(const CompareArguments& typed, const Context& context) {
   CompareRequest request = typed.request;
+  request.as_typed = as_typed(typed);
   for (const std::string& text : typed.policies) {
     auto policy = replay::parse_policy(text);
     if (!policy) throw UsageError("--policy: " + policy.error());
@@ -143,7 +149,7 @@ Command compare_command() {
               "compare run.pickle --smallest-limit  add the smallest limit of each\n"
               "compare run.pickle --policy pytorch --policy paged --json  two policies, for "
               "programs\n"
-              "compare -o docs/guide/comparison.md --force  make the page of the guide",
+              "compare run.pickle -o comparison.md  the same as a page of Markdown",
           .add = add_compare};
 }
 

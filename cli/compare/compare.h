@@ -1,5 +1,5 @@
 // `headroom compare`: recordings under every policy, side by side, on the terminal, as JSON or as
-// the page docs/guide/comparison.md. Every number is measured while it runs.
+// a page such as docs/guide/comparison.md. Every number is measured while it runs.
 #pragma once
 
 #include <string>
@@ -17,6 +17,7 @@ using replay::ComparedRecording;
 struct CompareRequest {
   std::vector<std::string> paths{};  // none: the samples
   replay::CompareOptions options{};
+  std::string as_typed = "headroom compare";  // the command line that the page shows
 };
 
 struct Comparison {

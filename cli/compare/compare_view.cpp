@@ -152,13 +152,36 @@ std::string trace_section(const ComparedRecording& trace, const CompareRequest& 
                      markdown_table(header, rows));
 }
 
-std::string command_of(const CompareRequest& request) {
-  std::string out = "headroom compare";
-  if (!request.paths.empty()) out += " RECORDING...";
-  for (const replay::Policy& policy : request.options.policies) out += " --policy " + policy.name;
-  if (request.options.tunes) out += " --tune";
-  if (request.options.finds_smallest_limit) out += " --smallest-limit";
-  return out + " -o docs/guide/comparison.md --force";
+// Which of the columns the terminal has room for.
+struct ShownColumns {
+  bool limit = false;
+  bool time = false;
+  bool share = false;
+  bool late = false;
+
+  void look_at(std::string_view header) {
+    const auto has = [&](std::string_view title) { return header.find(title) != header.npos; };
+    limit = limit || has("least limit");
+    time = time || has("driver time");
+    share = share || has("of the run");
+    late = late || has("late");
+  }
+};
+
+// What the titles mean; only of columns that are there.
+std::string titles_explained(const ShownColumns& shown, int width) {
+  std::string text =
+      "Each recording, replayed under each policy. Reserved is the most that was taken from the "
+      "device; times live divides it by the most that was live";
+  if (shown.limit) {
+    text += ", and so does least limit, the smallest limit without an out-of-memory error";
+  }
+  text += ".";
+  if (shown.time) text += " Driver time is that of the calls on an H200";
+  if (shown.share) text += "; of the run is its share of the recorded time";
+  if (shown.late) text += ", late the same in the second half of the requests";
+  if (shown.time) text += ".";
+  return report::wrapped(text, 0, width);
 }
 
 nlohmann::ordered_json row_json(const ComparedRecording& trace, const ComparedPolicy& row) {
@@ -185,14 +208,8 @@ nlohmann::ordered_json row_json(const ComparedRecording& trace, const ComparedPo
 }  // namespace
 
 std::string draw_comparison(const Comparison& comparison, const Context& context) {
-  std::string out = report::wrapped(
-      "Each recording, replayed under each policy. Reserved is the most that was taken from the "
-      "device; times live divides it by the most that was live, and so does least limit, the "
-      "smallest limit without an out-of-memory error. Driver time is that of the calls on an H200; "
-      "of the run is its share of the recorded time, late the same in the second half of the "
-      "requests.",
-      0,
-      context.out.width);
+  std::string out;
+  ShownColumns shown;
   const std::vector<CompareColumn> columns = columns_of(comparison.request);
   for (const ComparedRecording& trace : comparison.recordings) {
     std::vector<report::Column> titles{{.title = "policy"}};
@@ -214,8 +231,10 @@ std::string draw_comparison(const Comparison& comparison, const Context& context
         report::styled(report::printable(trace.recording), report::Tone::kStrong, context.out),
         facts_of(trace));
     out += table.render(context.out, kIndent);
+    shown.look_at(table.lines(context.out, kIndent).front());
   }
-  return out + "\n" + context.glossary() + context.next("compare --json", "the same for programs");
+  return titles_explained(shown, context.out.width) + out + "\n" + context.glossary() +
+         context.next("compare --json", "the same for programs");
 }
 
 std::string comparison_json(const Comparison& comparison) {
@@ -249,15 +268,15 @@ std::string comparison_page(const Comparison& comparison) {
       "of {} replays. Driver time is what the calls take on an H200, handle by handle; its share "
       "is\n"
       "of the time that the recording itself took, and of its second half, by requests.\n"
-      "`cudaMallocAsync` is a model of the driver's pool. What the policies are is in\n"
-      "[traces.md](traces.md).\n"
+      "`cudaMallocAsync` is a model of the driver's pool. What the policies are\n"
+      "is in `headroom replay --help`.\n"
       "\n"
       "## Peak reserved, times peak live\n"
       "\n"
       "An allocator with 1.000 would take no byte more than the program asked for.\n"
       "\n"
       "{}",
-      command_of(comparison.request),
+      comparison.request.as_typed,
       comparison.request.options.rounds,
       summary_table(comparison));
   for (const ComparedRecording& trace : comparison.recordings) {

@@ -82,6 +82,34 @@ TEST(CompareGolden, TheTerminal) {
   expect_golden("compare/text.txt", draw_comparison(invented(), {}));
 }
 
+TEST(Compare, ExplainsTheColumnsThatAreShown) {
+  Comparison found = invented();
+  found.recordings.resize(1);
+  const std::string narrow = draw_comparison(found, {.out = {.width = 80}});
+  EXPECT_THAT(narrow, Not(HasSubstr("river time")));
+  EXPECT_THAT(narrow, HasSubstr("least limit,"));
+  const std::string wide = draw_comparison(found, {.out = {.width = 200}});
+  EXPECT_THAT(wide, HasSubstr("Driver time is that of the calls on an H200; of the run is"));
+  found.request.options.finds_smallest_limit = false;
+  EXPECT_THAT(draw_comparison(found, {.out = {.width = 200}}), Not(HasSubstr("least")));
+}
+
+TEST(Compare, WithoutARecordingTakesEverySample) {
+  const ProcessResult done = run_compare_command({"--policy", "paged", "--rounds", "1", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  std::vector<std::string> names;
+  const auto json = nlohmann::json::parse(done.out);
+  for (const auto& one : json.at("recordings")) {
+    names.push_back(one.at("recording"));
+  }
+  std::size_t samples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(HEADROOM_SOURCE_DIR "/samples")) {
+    if (entry.path().extension() == ".zst") ++samples;
+  }
+  EXPECT_EQ(names.size(), samples);
+  EXPECT_THAT(names, ::testing::Contains("gpt2_ragged"));
+}
+
 TEST(Compare, SharesAreOfTheRecordedTime) {
   const Comparison found = invented();
   const ComparedRecording& trace = found.recordings[0];
@@ -144,6 +172,11 @@ TEST(Compare, WritesAPageAndNotOverOne) {
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(page, HasSubstr("## leak_loss"));
   EXPECT_THAT(page, Not(HasSubstr("pytorch:default")));
+  // The command line that was typed, and no link that leads nowhere from there.
+  EXPECT_THAT(page,
+              HasSubstr(std::string("\n    headroom compare ") + kComparedSample +
+                        " --policy paged --rounds 1 -o " + path.string() + "\n"));
+  EXPECT_THAT(page, Not(HasSubstr("](")));
   const ProcessResult again = run_compare_command(arguments);
   EXPECT_EQ(again.exit_code, 1);
   EXPECT_THAT(again.err, HasSubstr("--force overwrites it"));
