@@ -1,10 +1,14 @@
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "headroom/device/registry.h"
 
@@ -39,6 +43,9 @@ struct BenchRequest {
   std::vector<std::string> recordings{};
   std::string output{};  // of claims and paged; none is standard output
   bool force = false;
+
+  // The options that only some measurements take, with the names of those.
+  std::vector<std::pair<const CLI::Option*, std::vector<std::string_view>>> belongs{};
 
   // A seed's programs are the same each time, so `paged` needs one; what is timed needs more.
   [[nodiscard]] int rounds_or(int usual = 7) const { return rounds.value_or(usual); }
@@ -156,6 +163,7 @@ ExitCode run_paged(const BenchRequest& request, const Context& context) {
   if (!request.output.empty()) {
     write_output_file(request.output, bench::paged_bench_page(bench), request.force);
     context.say(bench::promise_sentence(bench));
+    context.say(fmt::format("wrote {}; open it in a browser", request.output));
     return ExitCode::kDone;
   }
   context.print(context.is_json ? bench::paged_bench_json(bench)
@@ -163,7 +171,23 @@ ExitCode run_paged(const BenchRequest& request, const Context& context) {
   return ExitCode::kDone;
 }
 
+// An option that the measurement has no use for was meant for another.
+void refuse_what_belongs_elsewhere(const BenchRequest& request) {
+  for (const auto& [option, names] : request.belongs) {
+    if (option->count() == 0 || std::ranges::find(names, request.what) != names.end()) continue;
+    throw UsageError(fmt::format("bench {} takes no --{}; bench {} {}",
+                                 request.what,
+                                 option->get_lnames().front(),
+                                 fmt::join(names, ", "),
+                                 names.size() == 1 ? "does" : "do"));
+  }
+  if (request.lists && !request.output.empty()) {
+    throw UsageError("--list measures nothing, so there is no page for -o; leave one of them out");
+  }
+}
+
 ExitCode run(const BenchRequest& request, const Context& context) {
+  refuse_what_belongs_elsewhere(request);
   const auto progress = [&](std::string_view line) { context.stage(line); };
   if (request.what == "replay") return run_replay(request, context);
   if (request.what == "trace") return run_trace(request, context, progress);
@@ -240,6 +264,21 @@ RunFunction add_bench(CLI::App& app) {
   app.add_flag("-f,--force", request->force, "claims, paged: overwrite FILE if it exists");
   app.add_option("--file", request->trace.file, "trace: a PyTorch snapshot to read")
       ->type_name("FILE");
+  request->belongs = {
+      {app.get_option("--device"), {"alloc", "device", "ops", "train"}},
+      {app.get_option("--rounds"), {"alloc", "device", "ops", "paged", "replay", "trace", "train"}},
+      {app.get_option("--threads"), {"alloc"}},
+      {app.get_option("--pairs"), {"alloc"}},
+      {app.get_option("--turn-ms"), {"alloc"}},
+      {app.get_option("--load-ms"), {"device"}},
+      {app.get_option("--size"), {"ops"}},
+      {app.get_option("--filter"), {"alloc", "ops", "paged"}},
+      {app.get_option("--seed"), {"paged"}},
+      {app.get_option("--smallest-limit"), {"paged"}},
+      {app.get_option("--list"), {"paged"}},
+      {app.get_option("--output"), {"claims", "paged"}},
+      {app.get_option("--force"), {"claims", "paged"}},
+      {app.get_option("--file"), {"trace"}}};
   return [request](const Context& context) { return run(*request, context); };
 }
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/bytes.h"
+#include "headroom/report/numbers.h"
 #include "headroom/report/table.h"
 
 #include "benchmarks/bench_views.h"
@@ -52,11 +53,10 @@ std::string draw_device_bench(const DeviceBench& bench, const Context& context) 
       "{}, {}\nMicroseconds per call: the median of the rounds, and the lowest to the highest.\n",
       bench.device,
       bench.name);
-  text +=
-      bench.load_ms > 0
-          ? fmt::format("Busy: during {:.0f} ms of fills on another stream; 'waits': for them.\n",
-                        bench.load_ms)
-          : "Calls are done when they return, so there is no busy column.\n";
+  text += bench.load_ms > 0
+              ? fmt::format("Busy: during {} of fills on another stream; 'waits': for them.\n",
+                            report::format_duration_ns(bench.load_ms * 1e6))
+              : "Calls are done when they return, so there is no busy column.\n";
   text += "\n";
   report::Table table(
       {{.title = "call"},

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headroom/base/bytes.h"
+#include "headroom/base/file_name.h"
 #include "headroom/report/table.h"
 #include "headroom/report/text.h"
 
@@ -36,7 +37,8 @@ std::string draw_recording(const TraceBench& bench, const Context& context) {
 
 std::string draw_files(const TraceBench& bench, const Context& context) {
   report::Table table(
-      {{.title = fmt::format("{}, {} events", bench.file, format_count(bench.file_events))},
+      {{.title =
+            fmt::format("{}, {} events", file_name(bench.file), format_count(bench.file_events))},
        {.title = "file", .align = Align::kRight},
        {.title = "ms", .align = Align::kRight},
        {.title = "spread", .align = Align::kRight, .fit = report::Fit::kDrops},

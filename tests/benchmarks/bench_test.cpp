@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,10 +21,13 @@
 #include "headroom/device/cpu/cpu_device.h"
 #include "headroom/device/cuda/cuda_device.h"
 #include "headroom/device/meta/meta_device.h"
+#include "headroom/report/text.h"
 
 #include "benchmarks/alloc/bench_alloc.h"
 #include "benchmarks/bench_views.h"
 #include "benchmarks/device/bench_device.h"
+#include "benchmarks/replay/bench_replay.h"
+#include "benchmarks/train/bench_train.h"
 #include "tests/support/process.h"
 
 namespace headroom::cli {
@@ -369,6 +373,10 @@ TEST(BenchDevice, ShowsHandlesAndWhatWaits) {
                  .waits = true}}};
   const std::string text = draw_device_bench(bench, Context{});
   EXPECT_THAT(text, HasSubstr("cuda:0, NVIDIA H200"));
+  EXPECT_THAT(text, HasSubstr("during 50.2 ms of fills"));
+  DeviceBench quick = bench;
+  quick.load_ms = 0.4;
+  EXPECT_THAT(draw_device_bench(quick, Context{}), HasSubstr("during 400 us of fills"));
   EXPECT_THAT(text, HasSubstr("512 x 2MiB"));
   EXPECT_THAT(text, HasSubstr("16347"));
   EXPECT_THAT(text, HasSubstr("53.25"));
@@ -380,6 +388,32 @@ TEST(BenchDevice, ShowsHandlesAndWhatWaits) {
   EXPECT_EQ(json["calls"].at(0)["handles"], 512);
   EXPECT_EQ(json["calls"].at(1)["waits"], true);
   EXPECT_EQ(json["calls"].at(1)["loaded_us"]["high"], 51000);
+}
+
+// 80 columns, with names as long as they are and large numbers beside them.
+TEST(BenchViews, NamesStayWholeWithinTheTerminal) {
+  const TrainBench train{.device = "cpu:0",
+                         .costs = {{.name = "gpt2-tiny, 2 blocks of 256, 4 x 128 tokens",
+                                    .step_ms = {.median = 1234.5},
+                                    .pytorch_ms = {.median = 1234.5},
+                                    .plain_ms = {.median = 1000.5},
+                                    .overhead = {.median = 0.23, .low = 0.2, .high = 0.26}}}};
+  const std::vector<ReplayBenchCase> replays{
+      {.recording = "run",
+       .rows = {{.policy = "pytorch:roundup_power2_divisions:4",
+                 .peak_reserved = 1023 * 1_MiB + 512_KiB,
+                 .over_live = 1.628,
+                 .driver_us = 16'400,
+                 .retries = 1'000}}}};
+  for (const std::string& text : {draw_train_bench(train, Context{}), draw(replays, Context{})}) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(report::display_width(line), 80) << line;
+    }
+  }
+  EXPECT_THAT(draw_train_bench(train, Context{}), HasSubstr(train.costs[0].name));
+  EXPECT_THAT(draw(replays, Context{}), HasSubstr(replays[0].rows[0].policy));
+  EXPECT_THAT(draw(replays, Context{}), HasSubstr("1,000"));
 }
 
 // --- From outside ----------------------------------------------------------------------------
@@ -490,6 +524,23 @@ TEST(CliBench, SaysWhatItCannotMeasure) {
       run_bench({"bench", "ops", "--filter", "nosuch", "--size", "16KiB", "--rounds", "1"});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("no op has 'nosuch'"));
+}
+
+TEST(CliBench, AnOptionOfAnotherMeasurementIsRefused) {
+  const auto refusal = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    const ProcessResult done = run_bench(std::move(arguments));
+    EXPECT_EQ(done.exit_code, 2);
+    EXPECT_EQ(done.out, "");
+    return done.err;
+  };
+  EXPECT_EQ(refusal({"ops", "--seed", "4"}),
+            "headroom: bench ops takes no --seed; bench paged does\n");
+  EXPECT_THAT(refusal({"ops", "--list"}), HasSubstr("takes no --list; bench paged does"));
+  EXPECT_THAT(refusal({"alloc", "-o", "x"}), HasSubstr("no --output; bench claims, paged do"));
+  EXPECT_THAT(refusal({"device", "--size", "64MiB"}), HasSubstr("no --size; bench ops does"));
+  EXPECT_THAT(refusal({"claims", "--rounds", "2"}), HasSubstr("bench claims takes no --rounds"));
+  EXPECT_THAT(refusal({"paged", "--list", "-o", "x"}), HasSubstr("there is no page for -o"));
 }
 
 TEST(CliBench, MeasuresOpsBesideWhatTheyAreMadeOf) {

@@ -72,7 +72,7 @@ TEST(BenchTrace, PrintsTextAndJson) {
                                         .added_ns = {.median = 16.2, .low = 16, .high = 17},
                                         .budget_ns = 30}},
                          .packing_ns = {.median = 71},
-                         .file = "run.pickle",
+                         .file = "/somewhere/run.pickle",
                          .file_events = 12'345,
                          .files = {{.name = "read pickle",
                                     .file_bytes = 2048,
@@ -81,7 +81,7 @@ TEST(BenchTrace, PrintsTextAndJson) {
                          .notes = {"a note"}};
   const std::string text = draw_trace_bench(bench, Context{});
   EXPECT_THAT(text, HasSubstr("16.2"));
-  EXPECT_THAT(text, HasSubstr("run.pickle, 12,345 events"));
+  EXPECT_THAT(text, HasSubstr("\nrun.pickle, 12,345 events"));
   EXPECT_THAT(text, HasSubstr("6.5 x"));
   EXPECT_THAT(text, HasSubstr("a note"));
   const auto json = nlohmann::json::parse(trace_bench_json(bench));

@@ -56,8 +56,10 @@ function barsOf(ratios) {
   const svg = newShape('svg', { viewBox: '0 0 100 34', preserveAspectRatio: 'none', 'aria-hidden': true });
   ratios.forEach((ratio, i) => {
     if (ratio === null) return;
-    const width = Math.min(ratio, widest) / widest * 100;
-    svg.append(newShape('rect', { x: 0, y: 1 + i * 8, width, height: 7, class: 'b' + i }));
+    const y = 1 + i * 8, isLonger = ratio > widest;
+    const width = isLonger ? 94 : ratio / widest * 100;
+    svg.append(newShape('rect', { x: 0, y, width, height: 7, class: 'b' + i }));
+    if (isLonger) svg.append(newShape('path', { d: `M95 ${y}L100 ${y + 3.5}L95 ${y + 7}Z`, class: 'longer b' + i }));
   });
   const x = 100 / widest;
   svg.append(newShape('line', { x1: x, x2: x, y1: 0, y2: 34, 'vector-effect': 'non-scaling-stroke' }));
@@ -82,16 +84,19 @@ function chosen() {
 }
 
 function showHead() {
-  const titles = [['traffic', ''], ['live', 'less'], ['', 'bars'], ['paged', ''], ['default', ''], ['expand', ''],
-    ['async', 'less'], ['driver time', 'less'], ['keeps', '']];
+  const titles = [['traffic', ''], ['live', 'less'], ['', 'bars'], ...names.map((name, i) => [name.replace('able', '\u00adable'), i === 3 ? 'less' : '']),
+    ['driver time', 'less'], ['keeps', '']];
   const row = newElement('tr');
   row.append(...titles.map(([text, kind]) => newElement('th', { class: kind, scope: 'col' }, text)));
+  row.querySelector('.bars').append(newElement('span', { style: `left: ${100 / widest}%` }, '1.0'));
   $('head').replaceChildren(row);
 }
 
 function rowOf(row, what) {
   const out = newElement('tr'), ratios = ratiosOf(row, what), [word, tone] = verdictOf(row);
-  const name = newElement('td', {}, row.name);
+  const name = newElement('td');
+  // May break where words end, not within them.
+  row.name.split('_').forEach((word, i) => name.append(...(i ? ['_', newElement('wbr')] : []), word));
   name.append(newElement('span', {}, row.summary));
   const bars = newElement('td', { class: 'bars' });
   bars.append(barsOf(ratios));
@@ -101,8 +106,11 @@ function rowOf(row, what) {
     const all = row.rounds.map(round => bytesOf(round.results[0], what) / round.floor);
     cells[0].title = `${Math.min(...all).toFixed(3)} to ${Math.max(...all).toFixed(3)}`;
   }
+  const keeps = newElement('td', { class: tone }, word);
+  // Where there is no column for it.
+  if (word === 'time' || word === 'both') keeps.append(newElement('span', { class: 'more' }, percent(timeOf(row))));
   out.append(name, newElement('td', { class: 'less' }, size(floorOf(row))), bars, ...cells,
-    newElement('td', { class: 'less' }, percent(timeOf(row))), newElement('td', { class: tone }, word));
+    newElement('td', { class: 'less' }, percent(timeOf(row))), keeps);
   return out;
 }
 
@@ -146,7 +154,7 @@ function setUp() {
     const out = newElement('span');
     out.append(newElement('i', { class: 'b' + i }), name);
     return out;
-  }));
+  }), newElement('span', {}, '| 1.0: what is live'), newElement('span', {}, `\u25b6 longer than ${widest}`));
   $('rule').textContent = data.promise;
   $('command').textContent = data.as_typed;
 }

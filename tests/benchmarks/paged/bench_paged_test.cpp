@@ -242,6 +242,7 @@ class PagedBenchPage : public ::testing::Test {
     const ProcessResult made = run_bench({"--filter", "small: ", "-o", path_.string()});
     ASSERT_EQ(made.exit_code, 0) << made.err;
     EXPECT_THAT(made.err, HasSubstr("keep the promise"));
+    EXPECT_THAT(made.err, HasSubstr("wrote " + path_.string() + "; open it in a browser\n"));
   }
   void TearDown() override { fs::remove(path_); }
 
@@ -277,12 +278,39 @@ TEST_F(PagedBenchPage, ShowsEveryRowAndFollowsItsControls) {
       browser.open("file://" + path_.string());
       EXPECT_EQ(browser.evaluate(count), shown.size());
       EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true);
+      EXPECT_EQ(browser.evaluate("$('table-box').scrollWidth <= $('table-box').clientWidth"), true);
       if (const char* folder = std::getenv("HEADROOM_SCREENSHOTS")) {
         browser.screenshot(std::string(folder) + "/bench-paged" + (is_dark ? "-dark" : "-light") +
                            (is_phone ? "-phone.png" : ".png"));
       }
     }
   }
+  // On the phone: names break at their parts, and what takes too much time says how much.
+  const auto texts = [&](const std::string& selector) {
+    return browser
+        .evaluate("[...document.querySelectorAll('" + selector + "')].map(one => one.textContent)")
+        .get<std::vector<std::string>>();
+  };
+  EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('#rows td:first-child')].every(cell => "
+                             "cell.scrollWidth <= cell.clientWidth)"),
+            true);
+  for (const std::string& verdict : texts("#rows tr:not(.group) td:last-child")) {
+    const bool is_of_time = verdict.starts_with("time") || verdict.starts_with("both");
+    EXPECT_EQ(verdict.ends_with("%"), is_of_time) << verdict;
+  }
+  // The legend's names are those of the columns; every bar that ends early has its arrow.
+  const std::vector<std::string> titles = texts("#head th");
+  const std::vector<std::string> legend = texts("#key span");
+  for (std::size_t i = 0; i < 4; ++i) {
+    std::string title = titles.at(3 + i);
+    const std::string hyphen = "\u00ad";  // a soft one, where a title may break
+    if (const auto at = title.find(hyphen); at != title.npos) title.erase(at, hyphen.size());
+    EXPECT_EQ(legend.at(i), title);
+  }
+  EXPECT_EQ(titles.at(2), "1.0");
+  EXPECT_EQ(browser.evaluate("document.querySelectorAll('path.longer').length"),
+            browser.evaluate("data.rows.flatMap(row => ratiosOf(row, 'reserved'))"
+                             ".filter(ratio => ratio > 2.5).length"));
   browser.open("file://" + path_.string() + "#group=small");
   EXPECT_EQ(browser.evaluate(count), shown.size());
   browser.open("file://" + path_.string() + "?again#text=scalars");
