@@ -100,6 +100,7 @@ class Remedies {
     from_optimizer_state();
     from_the_largest_category();
     from_the_largest_site();
+    drop_negligible();
     // Remedies that suffice come first; otherwise the order is the one above, from cheap to
     // expensive.
     std::stable_partition(
@@ -108,6 +109,19 @@ class Remedies {
   }
 
  private:
+  // Below a hundredth of what is missing a remedy is not worth its line, unless there is no other.
+  void drop_negligible() {
+    const auto is_negligible = [&](const Remedy& remedy) {
+      return remedy.gain_bytes < now_.missing_here / 100;
+    };
+    if (!std::ranges::all_of(remedies_, is_negligible)) {
+      std::erase_if(remedies_, is_negligible);
+    } else if (remedies_.size() > 1) {
+      Remedy best = *std::ranges::max_element(remedies_, {}, &Remedy::gain_bytes);
+      remedies_ = {std::move(best)};
+    }
+  }
+
   void put(RemedyKind kind, std::string action, std::uint64_t gain_bytes) {
     if (gain_bytes == 0) return;
     remedies_.push_back({.action = std::move(action),

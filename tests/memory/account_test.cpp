@@ -258,6 +258,23 @@ TEST(Explain, WhatHoldsTheMostIsNamed) {
   EXPECT_THAT(explain(account).remedies, ElementsAre(remedy("step/layer3", 9_GiB, true)));
 }
 
+// Below a hundredth of what is missing, unless there is nothing else.
+TEST(Explain, RemediesThatGainNextToNothingAreLeftOut) {
+  Account account = card(0);
+  live(account, Category::kOptimizerState) = 24;
+  live(account, Category::kUnknown) -= 24;
+  EXPECT_THAT(explain(asking(1_GiB, account)).remedies,
+              ElementsAre(remedy("move optimizer state (24B)", 24, false)));
+  account.pending_bytes = 10_MiB;
+  account.total_bytes += 10_MiB;
+  EXPECT_THAT(explain(asking(1_GiB, account)).remedies,
+              ElementsAre(remedy("synchronize", 10_MiB, false)));
+  account.cached_soft_bytes = 11_MiB;
+  account.total_bytes += 11_MiB;
+  EXPECT_THAT(explain(asking(1_GiB, account)).remedies,
+              ElementsAre(remedy("call empty_cache", 11_MiB, false)));
+}
+
 // 8 MiB that hold 232 MiB of cached memory in place: freeing them may be enough, and may not.
 TEST(Explain, LiveBlocksMayHoldCachedMemoryInPlace) {
   Account account = asking(128_MiB, card(0, {.cached_hard_bytes = 232_MiB}));
