@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "headroom/base/bytes.h"
@@ -148,6 +149,23 @@ std::size_t journal_length(std::string_view text) {
   return is_journal ? at : 0;
 }
 
+// `stderr F ` of a container's log, as Kubernetes keeps it.
+std::size_t stream_length(std::string_view text) {
+  for (const std::string_view start : {"stdout F ", "stderr F ", "stdout P ", "stderr P "}) {
+    if (text.starts_with(start)) return start.size();
+  }
+  return 0;
+}
+
+// `__main__:main:12 - ` of loguru.
+std::size_t function_length(std::string_view text) {
+  const std::string_view word = text.substr(0, word_length(text));
+  const std::size_t colon = word.rfind(':');
+  const bool is_place = std::ranges::count(word, ':') == 2 && colon + 1 < word.size() &&
+                        std::ranges::all_of(word.substr(colon + 1), is_digit);
+  return is_place && text.substr(word.size()).starts_with(" - ") ? word.size() + 3 : 0;
+}
+
 // `> ` of a quoted mail or issue, `| ` of a table.
 std::size_t quote_length(std::string_view text) {
   std::size_t length = 0;
@@ -160,7 +178,8 @@ std::size_t quote_length(std::string_view text) {
 std::size_t logger_length(std::string_view text) {
   const std::string_view word = text.substr(0, word_length(text));
   if (is_time(word)) return word.size();
-  for (const std::size_t length : {journal_length(text), quote_length(text)}) {
+  for (const std::size_t length :
+       {journal_length(text), quote_length(text), stream_length(text), function_length(text)}) {
     if (length > 0) return length;
   }
   for (const std::string_view level : {"DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL"}) {
@@ -173,12 +192,81 @@ std::size_t logger_length(std::string_view text) {
   return is_place ? word.size() : 0;
 }
 
-std::string_view without_prefixes(std::string_view line, bool has_tasks, std::string& label) {
+std::string_view without_blanks(std::string_view line) {
+  while (!line.empty() && is_blank(line.front())) line.remove_prefix(1);
+  return line;
+}
+
+// The rest of a line behind its time; unset where it has none.
+std::optional<std::string_view> behind_time(std::string_view line) {
+  line = without_blanks(line);
+  const std::string_view whole = line;
+  while (is_time(line.substr(0, word_length(line)))) {
+    line = without_blanks(line.substr(word_length(line)));
+  }
+  return line.size() < whole.size() ? std::optional(line) : std::nullopt;
+}
+
+// `node7`, `ip-10-0-0-2`: a letter first, and a digit.
+bool is_like_a_host(std::string_view word) {
+  const auto is_part = [](char c) {
+    return is_digit(c) || c == '-' || c == '.' || c == '_' || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z');
+  };
+  return !word.empty() && !is_digit(word.front()) && std::ranges::all_of(word, is_part) &&
+         std::ranges::any_of(word, is_digit);
+}
+
+// The machines that most lines name behind their time: in a message that was broken into lines
+// their names would stand in the middle of it.
+std::unordered_set<std::string_view> hosts_behind_times(std::string_view log) {
+  std::unordered_map<std::string_view, std::size_t> counts;
+  std::size_t timed = 0;
+  for (std::size_t from = 0; from < log.size();) {
+    const std::size_t end = std::min(log.find('\n', from), log.size());
+    const auto rest = behind_time(log.substr(from, end - from));
+    from = end + 1;
+    if (!rest) continue;
+    ++timed;
+    const std::string_view word = rest->substr(0, word_length(*rest));
+    if (is_like_a_host(word)) ++counts[word];
+  }
+  std::unordered_set<std::string_view> out;
+  std::size_t named = 0;
+  for (const auto& [word, count] : counts) {
+    if (count < 2) continue;
+    out.insert(word);
+    named += count;
+  }
+  if (named * 2 < timed) out.clear();
+  return out;
+}
+
+// What is true of the whole log.
+struct Prefixes {
+  bool has_tasks = false;
+  std::unordered_set<std::string_view> hosts{};
+};
+
+std::string_view without_prefixes(std::string_view line,
+                                  const Prefixes& prefixes,
+                                  std::string& label) {
+  bool is_behind_time = false;
   for (;;) {
-    while (!line.empty() && is_blank(line.front())) line.remove_prefix(1);
-    std::size_t length = speaker_length(line, has_tasks, label);
+    line = without_blanks(line);
+    const std::string_view word = line.substr(0, word_length(line));
+    if (is_behind_time && prefixes.hosts.contains(word)) {
+      line = without_blanks(line.substr(word.size()));
+      const std::string_view program = line.substr(0, word_length(line));  // `python[4711]:`
+      const bool is_program = program.ends_with("]:") && !program.starts_with('[');
+      if (is_program) line.remove_prefix(program.size());
+      is_behind_time = false;
+      continue;
+    }
+    std::size_t length = speaker_length(line, prefixes.has_tasks, label);
     if (length == 0) length = logger_length(line);
     if (length == 0) return line;
+    is_behind_time = is_time(word);
     line.remove_prefix(length);
   }
 }
@@ -206,14 +294,14 @@ struct Line {
 class Lines {
  public:
   explicit Lines(std::string_view log) {
-    const bool has_tasks = has_tasks_before_lines(log);
+    const Prefixes prefixes{.has_tasks = has_tasks_before_lines(log),
+                            .hosts = hosts_behind_times(log)};
     std::unordered_map<std::string, std::size_t> numbers;
     std::size_t speaker = 0;
     for (std::size_t from = 0; from < log.size();) {
       const std::size_t end = std::min(log.find('\n', from), log.size());
       std::string label;
-      const std::string_view line =
-          without_prefixes(log.substr(from, end - from), has_tasks, label);
+      const std::string_view line = without_prefixes(log.substr(from, end - from), prefixes, label);
       from = end + 1;
       if (!label.empty()) {
         const auto [place, is_new] = numbers.try_emplace(label, labels.size());
