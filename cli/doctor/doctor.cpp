@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/doctor/message_text.h"
 #include "cli/input/category_rules.h"
 #include "cli/input/trace_input.h"
 #include "cli/input/typed_values.h"
@@ -62,9 +63,25 @@ ExitCode show_messages(const diagnose::OomLog& log, const Context& context) {
   return ExitCode::kBadNews;
 }
 
-ExitCode run_pasted(const Context& context) {
-  const auto log = diagnose::read_oom_log(read_log(stdin));
+// Refuses a release of which no message of the text can be, rather than ignore it.
+void check_version(const diagnose::OomLog& log,
+                   const std::optional<memory::PyTorchVersion>& version) {
+  if (!version) return;
+  const auto may_be = [&](const diagnose::OomMessage& message) {
+    return may_be_of(message, *version);
+  };
+  if (std::ranges::any_of(log.messages, may_be)) return;
+  throw UsageError(fmt::format("--pytorch {}.{}: the text was written by PyTorch {}",
+                               version->major,
+                               version->minor,
+                               version_text(log.messages.back())));
+}
+
+ExitCode run_pasted(const diagnose::DoctorOptions& options, const Context& context) {
+  const auto& version = options.replays.version;
+  const auto log = diagnose::read_oom_log(read_log(stdin), version);
   if (!log) throw Error(fmt::format("standard input: {}", log.error()));
+  check_version(*log, version);
   return show_messages(*log, context);
 }
 
@@ -116,7 +133,11 @@ ExitCode run_text(const std::string& path,
                   const std::string& text,
                   const diagnose::DoctorOptions& options,
                   const Context& context) {
-  if (const auto log = diagnose::read_oom_log(text)) return show_messages(*log, context);
+  const auto& version = options.replays.version;
+  if (const auto log = diagnose::read_oom_log(text, version)) {
+    check_version(*log, version);
+    return show_messages(*log, context);
+  }
   try {
     return run_recordings({path}, options, context);
   } catch (const Error& error) {
@@ -130,7 +151,7 @@ ExitCode run(const DoctorArguments& typed, const Context& context) {
   const diagnose::DoctorOptions options = options_of(typed);
   const std::vector<std::string>& paths = typed.paths;
   if (std::ranges::find(paths, "-") != paths.end()) {
-    if (paths.size() == 1) return run_pasted(context);
+    if (paths.size() == 1) return run_pasted(options, context);
     throw UsageError("'-' reads a pasted message; give it no recordings as well");
   }
   if (paths.size() == 1) {

@@ -67,19 +67,25 @@ std::string account_text(const OomMessage& message) {
 }
 
 std::string notes_text(const OomMessage& message, const Terminal& terminal) {
-  if (!message.exceeds_card) return {};
-  return report::wrapped(
-             "More is reserved than the card has: either the driver lends main memory, as it does "
-             "on Windows, which is slow, or the numbers were taken at different moments.",
-             0,
-             terminal.width) +
-         "\n";
+  std::string out;
+  const auto add = [&](const std::string& sentence) {
+    out += report::wrapped(sentence, 0, terminal.width) + "\n";
+  };
+  if (message.exceeds_card) {
+    add("More is reserved than the card has: either the driver lends main memory, as it does on "
+        "Windows, which is slow, or the numbers were taken at different moments.");
+  }
+  if (message.sets_expandable_segments) {
+    add("The text sets expandable_segments:True already, so that is not among the remedies.");
+  }
+  return out;
 }
 
 // The verdict follows from an account that adds up, and not from two of its numbers.
 bool has_whole_account(const OomMessage& message) {
+  const memory::PyTorchMessage& numbers = message.numbers;
   return is_pytorch_device(message.writer) && message.verdict && !message.is_cuda_pool &&
-         message.numbers.free_bytes;
+         numbers.free_bytes && numbers.allocated_bytes && numbers.unallocated_bytes;
 }
 
 std::string one_text(const OomMessage& message, const Terminal& terminal) {
@@ -111,6 +117,7 @@ memory::Explanation message_explanation(const OomMessage& message) {
     out.summary = rejection_text(message);
   } else if (has_whole_account(message)) {
     out = explain(account_of(message));
+    if (message.is_larger_than_card) out.summary = verdict_text(message);
     out.remedies.clear();
   } else {
     out.summary = verdict_text(message);

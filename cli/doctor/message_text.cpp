@@ -56,6 +56,7 @@ std::string asked_text(const OomMessage& message) {
     return "needed by the compiled program";
   }
   if (!is_pytorch_device(message.writer)) return "requested";
+  if (message.is_larger_than_card) return "requested from the device: more than the whole card has";
   constexpr const char* kOf = "requested from the device. ";
   if (asked == memory::kSmallSegmentBytes) {
     return std::string(kOf) +
@@ -257,11 +258,18 @@ std::string writer_text(const OomMessage& message) {
       return "Ray's memory monitor, about main memory";
     case Writer::kGpuRuntime:
       return "the runtime or driver of a GPU (SYCL, OpenCL, Vulkan, DirectML, Gaudi)";
+    case Writer::kHeadroom:
+      return "headroom's own allocator";
   }
   return "?";
 }
 
 std::string verdict_text(const OomMessage& message) {
+  if (message.is_larger_than_card) {
+    return fmt::format("shortage: the request of {} is larger than the whole card, which has {}",
+                       format_bytes(message.numbers.asked_bytes),
+                       format_bytes(*message.numbers.total_bytes));
+  }
   if (message.writer == Writer::kKilled) {
     return "The text does not say why: the kernel's out-of-memory killer is the usual cause, but "
            "any process may send signal 9";
@@ -278,6 +286,13 @@ std::string verdict_text(const OomMessage& message) {
                ? "shortage: main memory ran out: the container or job reached its limit"
                : "shortage: main memory ran out";
   }
+  if (!message.verdict && !message.missing_part.empty()) {
+    return fmt::format(
+        "The text is cut: the number beside '{}' is missing, which decides whether memory was "
+        "short "
+        "or fragmented. Paste the whole message",
+        message.missing_part);
+  }
   if (!message.verdict) {
     return "The message does not say whether memory was short or fragmented: it has no numbers for "
            "that";
@@ -288,7 +303,13 @@ std::string verdict_text(const OomMessage& message) {
   if (message.writer == Writer::kVllm && message.numbers.limit_bytes) {
     return "shortage: at the start, less memory is free than vLLM was told to use";
   }
-  return "shortage: the memory in use and the memory requested are more than there is";
+  std::string out = "shortage: the memory in use and the memory requested are more than there is";
+  if (!message.missing_part.empty()) {
+    out +=
+        fmt::format(" (the text is cut: the number beside '{}' is missing, but cannot change that)",
+                    message.missing_part);
+  }
+  return out;
 }
 
 std::vector<ExplainedNumber> number_text(const OomMessage& message) {
@@ -315,10 +336,12 @@ std::vector<ExplainedNumber> number_text(const OomMessage& message) {
       message.writer == Writer::kPyTorchMps ? "allocated by PyTorch, its cache included"
                                             : "allocated: live tensors, each rounded up");
   if (message.writer == Writer::kPyTorchMps && numbers.limit_bytes) {
-    add(message.other_bytes, "held by other programs, and by this one outside PyTorch");
+    add(message.other_bytes,
+        "held by this process in Metal, outside of PyTorch's allocator: graphs, other libraries");
   }
   add(numbers.private_pool_bytes,
-      "of that, in private pools (CUDA graphs), where no other tensor can use it");
+      "of that, in private pools (CUDA graphs): they keep it, and under no setting can another "
+      "tensor use it");
   add(numbers.unallocated_bytes,
       "reserved but unallocated: cached, in pieces stuck beside live tensors. None was large "
       "enough, and none could be given back");
@@ -360,6 +383,13 @@ std::string remedy_text(const OomMessage& message, const MessageRemedy& remedy) 
              "torch.cuda.empty_cache() before the call that failed; create the library's handle "
              "early";
     case RemedyKind::kSeeWhoHolds:
+      if (message.unexplained_bytes > 0) {
+        return fmt::format(
+            "run {}: {} of the card is neither PyTorch's nor free, and the text does not say whose "
+            "it is; another process or a library may hold it",
+            vendor_tool(message.writer),
+            format_bytes(message.unexplained_bytes));
+      }
       return fmt::format("run {} to see which processes hold the memory of the device",
                          vendor_tool(message.writer));
     case RemedyKind::kNcclBuffers:
@@ -388,7 +418,15 @@ std::string remedy_text(const OomMessage& message, const MessageRemedy& remedy) 
              "workers";
     case RemedyKind::kKernelLog:
       return "check whether it was the kernel: dmesg -T | grep -i 'killed process'";
+    case RemedyKind::kOwnReport:
+      return "follow the numbered lines at the end of that report, which have its numbers; or "
+             "record the program (headroom.torch.record, or trace::History), and run headroom "
+             "doctor on the recording";
     case RemedyKind::kCheckSize:
+      if (message.is_larger_than_card) {
+        return "check how the size is computed: no setting makes room for a tensor that is "
+               "larger than the card";
+      }
       return "check how the size is computed: no machine has that much; often a negative or "
              "uninitialised number is the cause";
     case RemedyKind::kOnnxArena:

@@ -265,12 +265,12 @@ std::string_view to_string(Writer writer) noexcept {
       "tensorflow",   "vllm",          "kernel",       "cpp",         "python",
       "numpy",        "shared_memory", "killed",       "onnxruntime", "tensorrt",
       "llama_cpp",    "rmm",           "paddle",       "metal",       "sglang",
-      "ray",          "gpu_runtime"};
+      "ray",          "gpu_runtime",   "headroom"};
   return kNames[static_cast<std::size_t>(writer)];
 }
 
 std::string_view to_string(RemedyKind kind) noexcept {
-  constexpr std::array<std::string_view, 29> kNames{"expandable_segments",
+  constexpr std::array<std::string_view, 30> kNames{"expandable_segments",
                                                     "max_split_size",
                                                     "upgrade_pytorch",
                                                     "raise_limit",
@@ -298,18 +298,40 @@ std::string_view to_string(RemedyKind kind) noexcept {
                                                     "llama_cpp_fewer_layers",
                                                     "rmm_pool",
                                                     "sglang_share",
-                                                    "ray_threshold"};
+                                                    "ray_threshold",
+                                                    "own_report"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-Result<OomLog, std::string> read_oom_log(std::string_view text) {
+bool may_be_of(const OomMessage& message, const memory::PyTorchVersion& version) {
+  const auto& range = message.versions;
+  if (!range) return true;
+  // Of 1.4 to 2.0 the format is the same, and the advice behind it is what tells them apart. People
+  // leave it out.
+  constexpr memory::PyTorchVersion kFirstWithReserved{1, 4};
+  constexpr memory::PyTorchVersion kLastWithoutAdvice{1, 9};
+  constexpr memory::PyTorchVersion kLastWithBrackets{2, 0};
+  const bool is_open = range->from == kFirstWithReserved && range->to == kLastWithoutAdvice;
+  const auto last = is_open ? std::optional(kLastWithBrackets) : range->to;
+  return range->from <= version && (!last || version <= *last);
+}
+
+Result<OomLog, std::string> read_oom_log(std::string_view text,
+                                         const std::optional<memory::PyTorchVersion>& version) {
   const Squeezed log = internal::squeeze(text);
   std::vector<Found> found = find_messages(log);
   drop_echoes(found);
   if (found.empty()) return Unexpected(nothing_found(log.text));
   OomLog out{.count = found.size()};
   out.messages = distinct(std::move(found));
-  for (OomMessage& message : out.messages) internal::judge(message);
+  const internal::SeenSettings settings = internal::settings_in(log);
+  for (OomMessage& message : out.messages) {
+    if (is_pytorch_device(message.writer)) {
+      internal::add_settings(message, settings);
+      if (version) internal::add_version(message, *version);
+    }
+    internal::judge(message);
+  }
   return out;
 }
 

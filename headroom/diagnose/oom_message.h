@@ -48,9 +48,10 @@ enum class Writer : std::uint8_t {
   kSglang,
   kRay,         // its memory monitor, which ends workers
   kGpuRuntime,  // SYCL, OpenCL, Vulkan, DirectML, Gaudi
+  kHeadroom,    // our own allocator's report: OutOfMemory::what()
 };
 
-inline constexpr std::size_t kWriters = static_cast<std::size_t>(Writer::kGpuRuntime) + 1;
+inline constexpr std::size_t kWriters = static_cast<std::size_t>(Writer::kHeadroom) + 1;
 
 // As `--json` has it: `pytorch_cuda`, `cublas`, `kernel`.
 [[nodiscard]] std::string_view to_string(Writer writer) noexcept;
@@ -101,6 +102,7 @@ enum class RemedyKind : std::uint8_t {
   kRmmPool,
   kSglangShare,
   kRayThreshold,
+  kOwnReport,  // the report of headroom's allocator has its own
 };
 
 [[nodiscard]] std::string_view to_string(RemedyKind kind) noexcept;
@@ -121,7 +123,7 @@ struct OomMessage {
   // The numbers; 0 or unset where the text has none. For MPS the limit is "max allowed", for the
   // kernel `this_process_bytes` is what the process had in memory, for vLLM the limit is its share.
   memory::PyTorchMessage numbers{};
-  std::uint64_t other_bytes = 0;       // MPS: held by others, or by this program outside PyTorch
+  std::uint64_t other_bytes = 0;       // MPS: of this process, outside of PyTorch's allocator
   std::optional<std::uint64_t> pid{};  // of the process that was killed
   bool is_container_limit = false;     // of a cgroup, not of the machine
   bool is_warm_up = false;    // of vLLM: outside its share, when it tries its largest batch
@@ -130,6 +132,14 @@ struct OomMessage {
   OwnProcess own = OwnProcess::kNotListed;
   std::vector<std::uint64_t> own_candidates{};  // pids: one if known
   bool exceeds_card = false;  // more reserved than the card has: lent by the driver, or misread
+  bool is_larger_than_card = false;  // the request alone
+  // Of a text that was cut: the words of its first number that is missing, such as `is free`.
+  std::string_view missing_part{};
+  // Neither PyTorch's nor free, where no line says which process holds it; 0 where it is little.
+  std::uint64_t unexplained_bytes = 0;
+  // The log shows that the program was started with these settings.
+  bool sets_expandable_segments = false;
+  bool sets_max_split_size = false;
   std::optional<memory::Verdict> verdict{};  // unset: the numbers do not tell
   std::vector<MessageRemedy> remedies{};     // most promising first
   std::size_t count = 1;                     // how often this very message is in the text
@@ -141,8 +151,13 @@ struct OomLog {
   std::size_t count = 0;               // of all
 };
 
-// All messages of a text, whatever surrounds them. An error is one sentence: there is none.
-[[nodiscard]] Result<OomLog, std::string> read_oom_log(std::string_view text);
+// All messages of a text, whatever surrounds them. An error is one sentence: there is none. The
+// release of PyTorch, where the reader knows it, narrows what the formats leave open.
+[[nodiscard]] Result<OomLog, std::string> read_oom_log(
+    std::string_view text, const std::optional<memory::PyTorchVersion>& version = std::nullopt);
+
+// Whether that release of PyTorch may have written the message.
+[[nodiscard]] bool may_be_of(const OomMessage& message, const memory::PyTorchVersion& version);
 
 [[nodiscard]] constexpr bool is_pytorch_device(Writer writer) noexcept {
   return writer <= Writer::kPyTorchOther;

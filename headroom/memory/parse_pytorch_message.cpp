@@ -161,16 +161,19 @@ void read_sentences(const Reader& reader, PyTorchMessage& out) {
 }
 
 // Before: `(GPU 0; 7.93 GiB total capacity; 6.84 GiB already allocated; 15.31 MiB free; 6.94 GiB
-// reserved in total by PyTorch)`. The oldest say `cached` for reserved.
+// reserved in total by PyTorch)`. Up to 1.3 the last number is not the total but what is cached
+// beside the allocated: `3.79 GiB cached)`, or `3.79 GiB cached; 12.00 MiB inactive)`, a part of
+// it.
 void read_brackets(const Reader& reader, PyTorchMessage& out) {
   out.total_bytes = reader.before("totalcapacity");
   out.allocated_bytes = reader.before("alreadyallocated");
   out.free_bytes = reader.before("free;");
   out.limit_bytes = reader.before("allowed;");
-  const auto reserved =
-      first_of({reader.before("reservedintotalbyPyTorch"), reader.before("cached)")});
+  const auto reserved = reader.before("reservedintotalbyPyTorch");
   if (reserved && out.allocated_bytes) {
     out.unallocated_bytes = *reserved > *out.allocated_bytes ? *reserved - *out.allocated_bytes : 0;
+  } else {
+    out.unallocated_bytes = first_of({reader.before("cached)"), reader.before("cached;")});
   }
 }
 
@@ -237,14 +240,14 @@ Result<PyTorchMessage, std::string> parse_pytorch_message(std::string_view text)
 
 Account account_of(const PyTorchMessage& message) {
   const std::uint64_t allocated = message.allocated_bytes.value_or(0);
-  const std::uint64_t private_cached = std::min(message.private_pool_bytes.value_or(0), allocated);
   Account account{.device = {.kind = device::DeviceKind::kCuda, .index = message.device},
-                  .cached_hard_bytes = message.unallocated_bytes.value_or(0) + private_cached,
+                  .cached_hard_bytes = message.unallocated_bytes.value_or(0),
                   .limit_bytes = message.limit_bytes,
                   .is_expandable = message.is_expandable,
                   .asked_bytes = message.asked_bytes,
                   .segment_asked_bytes = message.asked_bytes};
-  account.live_bytes[static_cast<std::size_t>(Category::kUnknown)] = allocated - private_cached;
+  // What private pools keep is in it: nothing outside of them can use that, under any setting.
+  account.live_bytes[static_cast<std::size_t>(Category::kUnknown)] = allocated;
   // Rounded numbers may pass the card by a hair; what is free gives way.
   const std::uint64_t reserved = account.reserved();
   std::uint64_t free = message.free_bytes.value_or(0);

@@ -29,7 +29,7 @@ struct PyTorchMessage {
   std::optional<std::uint64_t> allocated_bytes{};  // with what private pools have cached
   std::optional<std::uint64_t> private_pool_bytes{};
   std::optional<std::uint64_t> unallocated_bytes{};  // reserved, and nobody's
-  bool is_expandable = false;                        // said by 2.15 and later
+  bool is_expandable = false;                        // said by 2.15 and later, or set in the log
   std::size_t messages = 1;                          // in the text; this is the last one
 
   [[nodiscard]] std::uint64_t reserved_bytes() const noexcept {

@@ -156,6 +156,35 @@ TEST(DoctorCommand, ReadsStandardInput) {
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("no out-of-memory message was found"));
   EXPECT_EQ(headroom("doctor - also.pickle < /dev/null").exit_code, 2);
+  const std::string with_version =
+      std::string("doctor - --pytorch 1.13 <<'E'\n") + kMessage + "\nE";
+  const ProcessResult refused = headroom(with_version);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("written by PyTorch 2.5 or later"));
+}
+
+// A number that is missing is not zero, and what is left of the text is no verdict.
+TEST(DoctorCommand, SaysThatAMessageIsCut) {
+  const std::string text = kMessage;
+  const auto log = diagnose::read_oom_log(text.substr(0, text.find(", and 4.04 GiB")));
+  ASSERT_TRUE(log) << log.error();
+  const std::string drawn = draw_messages(*log, {});
+  EXPECT_THAT(drawn, HasSubstr("The text is cut"));
+  EXPECT_THAT(drawn, Not(HasSubstr("cached")));
+  const std::string json = messages_json(*log);
+  expect_schema(json);
+  EXPECT_EQ(nlohmann::json::parse(json)["verdict"], "unknown");
+}
+
+TEST(DoctorCommand, SaysFirstThatARequestIsLargerThanTheCard) {
+  const auto log = diagnose::read_oom_log(
+      "CUDA out of memory. Tried to allocate 100.00 GiB. GPU 0 has a total capacity of 23.65 GiB "
+      "of which 12.00 MiB is free. Of the allocated memory 22.42 GiB is allocated by PyTorch, and "
+      "100.00 MiB is reserved by PyTorch but unallocated.");
+  ASSERT_TRUE(log) << log.error();
+  const std::string drawn = draw_messages(*log, {});
+  EXPECT_THAT(drawn, HasSubstr("larger than the whole card"));
+  EXPECT_THAT(drawn, Not(HasSubstr("expandable_segments")));
 }
 
 // #22: a container lists the program's own process among the others.

@@ -209,12 +209,107 @@ TEST(OomLog, RefusesWhatIsNoMessage) {
                            R"("State": {"OOMKilled": false, "ExitCode": 1})",
                            "memory allocation of buffers is lazy",
                            "# CUDA may run out of memory here",
+                           "see our docs about CUDA out of memory errors and how "
+                           "torch.OutOfMemoryError works; all tests passed",
                            "Attempting to allocate workers",
                            "torch.cuda.OutOfMemoryError is caught in train.py:12"}) {
     const auto log = read_oom_log(text);
     ASSERT_FALSE(log) << text;
     EXPECT_THAT(log.error(), ::testing::Not(HasSubstr("\n")));
   }
+}
+
+// A message that a logger broke into lines, each behind a time, at every width that it may have.
+TEST(OomLog, JoinsLinesBehindTimes) {
+  std::string whole = message_of("2.00 GiB", "Process 4711 has 1.00 GiB memory in use. ");
+  whole.pop_back();
+  for (const std::string prefix : {"2026-03-01T12:00:00.123Z ",
+                                   "2026-03-01T12:00:00.123Z node7 ",
+                                   "2026-03-01 12:00:00,123 ip-10-0-0-2 python3[4711]: ",
+                                   "Mar  1 12:00:00 node7 python3[4711]: ",
+                                   "2026-03-01T12:00:00.123456789Z stderr F ",
+                                   "2026-03-01 12:00:00.111 | ERROR    | __main__:main:12 - "}) {
+    for (std::size_t width = 30; width <= 130; ++width) {
+      std::string text;
+      for (std::size_t i = 0; i < whole.size(); i += width) {
+        text += prefix + whole.substr(i, width) + "\n";
+      }
+      const auto log = read_oom_log(text);
+      ASSERT_TRUE(log) << text;
+      ASSERT_EQ(log->messages.size(), 1U) << text;
+      const memory::PyTorchMessage& numbers = log->messages[0].numbers;
+      EXPECT_EQ(numbers.total_bytes.value_or(0), static_cast<std::uint64_t>(23.65 * 0x1p30 + 0.5))
+          << text;
+      EXPECT_EQ(numbers.unallocated_bytes.value_or(0), 100_MiB) << text;
+      EXPECT_EQ(numbers.other_processes.size(), 1U) << text;
+    }
+  }
+}
+
+TEST(OomLog, SaysWhichPartOfATextIsMissing) {
+  const std::string whole = message_of("2.00 GiB");
+  const auto part = [&](const char* last) {
+    const auto log = read_oom_log(whole.substr(0, whole.find(last) + std::string(last).size()));
+    EXPECT_TRUE(log);
+    return log ? std::string(log->messages[0].missing_part) : "";
+  };
+  EXPECT_EQ(part("total capacity"), "total capacity");
+  EXPECT_EQ(part("23.65 GiB"), "is free");
+  EXPECT_EQ(part("is free."), "is allocated by PyTorch");
+  EXPECT_EQ(part("is allocated by PyTorch"), "is reserved by PyTorch but unallocated");
+  EXPECT_EQ(part("but unallocated."), "");
+}
+
+// What is set already is not advised; what a message or a person only recommends is not set.
+TEST(OomLog, SeesTheSettingsOfTheProgram) {
+  struct Row {
+    const char* text;
+    bool sets_expandable;
+    bool sets_split;
+  };
+  for (const Row& row :
+       {Row{"+ export PYTORCH_ALLOC_CONF=expandable_segments:True\n", true, false},
+        Row{"$ PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 torchrun train.py\n", false, true},
+        Row{"PYTORCH_CUDA_ALLOC_CONF='max_split_size_mb:64,expandable_segments:True' ./a\n",
+            true,
+            true},
+        Row{"os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"expandable_segments:True\"\n",
+            true,
+            false},
+        Row{"set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n", true, false},
+        Row{"ENV PYTORCH_HIP_ALLOC_CONF expandable_segments:True\n", true, false},
+        Row{"- name: PYTORCH_CUDA_ALLOC_CONF\n  value: \"expandable_segments:True\"\n",
+            true,
+            false},
+        Row{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False\n", false, false},
+        Row{"unset PYTORCH_CUDA_ALLOC_CONF\n", false, false},
+        Row{"please set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n", false, false},
+        Row{"large try setting\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid it\n",
+            false,
+            false}}) {
+    const auto log = read_oom_log(row.text + message_of("2.00 GiB"));
+    ASSERT_TRUE(log) << log.error();
+    EXPECT_EQ(log->messages[0].sets_expandable_segments, row.sets_expandable) << row.text;
+    EXPECT_EQ(log->messages[0].sets_max_split_size, row.sets_split) << row.text;
+  }
+}
+
+TEST(OomLog, TakesTheReleaseThatTheReaderNames) {
+  const std::string text =
+      "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.73 GiB total capacity; 6.00 GiB "
+      "already allocated; 100.00 MiB free; 9.00 GiB reserved in total by PyTorch)";
+  const auto kinds = [&](const std::optional<memory::PyTorchVersion>& version) {
+    const auto log = read_oom_log(text, version);
+    std::vector<RemedyKind> out;
+    for (const MessageRemedy& remedy : log.value().messages[0].remedies) out.push_back(remedy.kind);
+    return out;
+  };
+  EXPECT_THAT(kinds(std::nullopt), ElementsAre(RemedyKind::kUpgradePyTorch));
+  EXPECT_THAT(kinds(memory::PyTorchVersion{1, 13}),
+              ElementsAre(RemedyKind::kMaxSplitSize, RemedyKind::kUpgradePyTorch));
+  const auto log = read_oom_log(text);
+  EXPECT_TRUE(may_be_of(log->messages[0], {1, 13}));
+  EXPECT_FALSE(may_be_of(log->messages[0], {2, 5}));
 }
 
 TEST(OomLog, ReadsSizesThatNoMachineHas) {

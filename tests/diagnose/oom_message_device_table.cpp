@@ -63,7 +63,7 @@ std::vector<MessageRow> device_messages() {
        .versions = "2.2-",
        .asked = gib(26214400),
        .verdict = "shortage",
-       .remedies = "check_size,expandable_segments,use_less"},
+       .remedies = "check_size,use_less"},
       {.name = "MusaOfAPlugIn",
        .text =
            "RuntimeError: MUSA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total "

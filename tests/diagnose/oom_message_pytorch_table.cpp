@@ -29,9 +29,28 @@ std::vector<MessageRow> pytorch_messages() {
        "pytorch_cuda",
        "1.0-1.3",
        gib(2),
+       "fragmentation",
+       "",
+       "upgrade_pytorch"},
+      {"PyTorch13WithInactive",
+       "RuntimeError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 11.17 GiB total "
+       "capacity; 6.05 GiB already allocated; 1.02 GiB free; 3.79 GiB cached; 12.00 MiB inactive)",
+       "pytorch_cuda",
+       "1.0-1.3",
+       gib(1.5),
+       "fragmentation",
+       "",
+       "upgrade_pytorch"},
+      {"PyTorch13WithLittleCached",
+       "RuntimeError: CUDA out of memory. " TRIED
+       " (GPU 0; 10.73 GiB total capacity; 9.50 GiB already allocated; 1.56 MiB free; 179.00 KiB "
+       "cached)",
+       "pytorch_cuda",
+       "1.0-1.3",
+       gib(2),
        "shortage",
        "",
-       "use_less"},
+       "upgrade_pytorch,use_less"},
       {"PyTorch14",
        "RuntimeError: CUDA out of memory. " TRIED
        " (GPU 1; 10.73 GiB total capacity; 6.00 GiB already allocated; 100.00 MiB free; 9.00 GiB "
@@ -175,9 +194,74 @@ std::vector<MessageRow> pytorch_messages() {
        "pytorch_cuda",
        "2.2-",
        gib(2),
+       "shortage",
+       "named",
+       "expandable_segments,use_less"},
+      {"PyTorchNearlyFull",
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total "
+       "capacity of 79.15 GiB of which 4.19 MiB is free. Including non-PyTorch memory, this "
+       "process has 79.14 GiB memory in use. Of the allocated memory 78.40 GiB is allocated by "
+       "PyTorch, and 24.15 MiB is reserved by PyTorch but unallocated.",
+       "pytorch_cuda",
+       "2.5-",
+       mib(20),
        "fragmentation",
        "named",
-       "expandable_segments"},
+       "expandable_segments,use_less"},
+      {"PyTorch20BesideAnUnknownHolder",
+       "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 32.00 MiB (GPU 0; 23.69 "
+       "GiB total capacity; 3.02 GiB already allocated; 12.69 MiB free; 3.05 GiB reserved in total "
+       "by PyTorch)" ADVICE_SPLIT,
+       "pytorch_cuda",
+       "1.13-2.0",
+       mib(32),
+       "fragmentation",
+       "",
+       "upgrade_pytorch,see_who_holds,use_less"},
+      {"PyTorchLargerThanTheCard",
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1117.50 GiB. GPU 0 has a "
+       "total capacity of 23.65 GiB of which 22.81 GiB is free. Including non-PyTorch memory, this "
+       "process has 0.80 GiB memory in use. Of the allocated memory 512.10 MiB is allocated by "
+       "PyTorch, and 9.23 MiB is reserved by PyTorch but unallocated." ADVICE_EXPANDABLE(
+           "PYTORCH_CUDA_ALLOC_CONF"),
+       "pytorch_cuda",
+       "2.5-",
+       gib(1117.5),
+       "shortage",
+       "named",
+       "check_size,use_less"},
+      {"PyTorchStartedWithTheSetting",
+       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py\n"
+       "torch.OutOfMemoryError: CUDA out of memory. " TRIED
+       ". GPU 0 has a total capacity of 23.65 GiB of which 1.19 GiB is free. Including non-PyTorch "
+       "memory, this process has 22.44 GiB memory in use. " FRAGMENTED ADVICE_EXPANDABLE(
+           "PYTORCH_CUDA_ALLOC_CONF"),
+       "pytorch_cuda",
+       "2.5-",
+       gib(2),
+       "fragmentation",
+       "named",
+       "use_less"},
+      {"PyTorchCutBehindAllocated",
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total "
+       "capacity of 139.80 GiB of which 2.10 GiB is free. Including non-PyTorch memory, this "
+       "process has 137.66 GiB memory in use. Of the allocated memory 101.00 GiB is allocated by "
+       "PyTorch",
+       "pytorch_cuda",
+       "2.5-",
+       gib(4),
+       "",
+       "named",
+       "use_less,see_who_holds"},
+      {"PyTorchCutInBrackets",
+       "RuntimeError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 15.78 GiB total "
+       "capacity; 8.04 GiB already allocated; 512.19 MiB free; 13.90 Gi",
+       "pytorch_cuda",
+       "1.0-1.12",
+       gib(1.5),
+       "",
+       "",
+       "use_less,see_who_holds"},
       {"PyTorchAbsurd",
        "CUDA out of memory. Tried to allocate more than 1EB memory.",
        "pytorch_cuda",
@@ -220,7 +304,7 @@ std::vector<MessageRow> pytorch_messages() {
        gib(2),
        "shortage",
        "",
-       "upgrade_pytorch,use_less"},
+       "check_size,use_less"},
 
       // --- Whose process is it? ---
       {"ContainerAlone",
@@ -233,7 +317,7 @@ std::vector<MessageRow> pytorch_messages() {
        mib(20),
        "fragmentation",
        "3381",
-       "expandable_segments"},
+       "expandable_segments,use_less"},
       {"ContainerWithAnother",
        "CUDA out of memory. " TRIED
        ". GPU 0 has a total capacity of 23.65 GiB of which 12.00 MiB is free. Process 11 has 3.00 "

@@ -13,6 +13,7 @@ using memory::Verdict;
 
 constexpr memory::PyTorchVersion kFirstWithExpandable{2, 1};
 constexpr memory::PyTorchVersion kFirstWithSplits{1, 10};
+constexpr std::uint64_t kWholeBlockBytes = 256_MiB;  // of the advice, max_split_size_mb:256
 
 // --- Which process is ours -----------------------------------------------------------------------
 
@@ -69,8 +70,8 @@ class PyTorchRemedies {
     std::stable_partition(remedies_.begin(), remedies_.end(), [](const MessageRemedy& remedy) {
       return remedy.is_enough;
     });
-    const bool is_enough = !remedies_.empty() && remedies_.front().is_enough;
-    if (!is_enough) remedies_.push_back({.kind = RemedyKind::kUseLess});
+    if (message_.unexplained_bytes > 0) remedies_.push_back({.kind = RemedyKind::kSeeWhoHolds});
+    if (!is_surely_enough()) remedies_.push_back({.kind = RemedyKind::kUseLess});
     return std::move(remedies_);
   }
 
@@ -78,6 +79,25 @@ class PyTorchRemedies {
   void put(RemedyKind kind, std::uint64_t gain) {
     if (gain == 0) return;
     remedies_.push_back({.kind = kind, .gain_bytes = gain, .is_enough = gain >= missing_});
+  }
+
+  // Where little is cached, a remedy that makes the cache usable is enough for this request alone:
+  // the next one finds the card full again.
+  [[nodiscard]] bool is_surely_enough() const {
+    constexpr std::uint64_t kLittle = 32;  // a thirty-second of the card
+    const bool is_little = account_.cached_hard_bytes < account_.total_bytes / kLittle;
+    return std::ranges::any_of(remedies_, [&](const MessageRemedy& remedy) {
+      const bool is_elsewhere =
+          remedy.kind == RemedyKind::kRaiseLimit || remedy.kind == RemedyKind::kEndOtherProcesses;
+      return remedy.is_enough && (is_elsewhere || !is_little);
+    });
+  }
+
+  // max_split_size_mb:256 keeps blocks whole that are larger than that. Where less is cached, there
+  // is none.
+  void from_whole_blocks(std::uint64_t gain) {
+    if (message_.sets_max_split_size || gain < kWholeBlockBytes) return;
+    put(RemedyKind::kMaxSplitSize, gain);
   }
 
   void from_the_cache() {
@@ -88,14 +108,14 @@ class PyTorchRemedies {
       put(has_settings ? RemedyKind::kExpandableSegments : RemedyKind::kEmptyCache, gain);
       return;
     }
-    if (message_.writer == Writer::kPyTorchNpu) return put(RemedyKind::kMaxSplitSize, gain);
+    if (message_.writer == Writer::kPyTorchNpu) return from_whole_blocks(gain);
     // Without a range the text was cut: nothing says that it is old.
     const auto& versions = message_.versions;
     const bool is_old = versions && versions->to && *versions->to < kFirstWithExpandable;
     if (!is_old) put(RemedyKind::kExpandableSegments, gain);
     const bool may_split = versions && versions->from >= kFirstWithSplits;
     const bool has_doubts = is_old || message_.writer == Writer::kPyTorchHip;
-    if (has_doubts && may_split) put(RemedyKind::kMaxSplitSize, gain);
+    if (has_doubts && may_split) from_whole_blocks(gain);
     if (is_old) put(RemedyKind::kUpgradePyTorch, gain);
   }
 
@@ -126,6 +146,13 @@ class PyTorchRemedies {
   std::uint64_t missing_ = 0;
   std::vector<MessageRemedy> remedies_{};
 };
+
+// A context and the libraries of one process take less than that.
+std::uint64_t unexplained(const OomMessage& message, const memory::Account& account) {
+  const memory::PyTorchMessage& numbers = message.numbers;
+  const bool has_processes = numbers.names_this_process || !numbers.other_processes.empty();
+  return !has_processes && account.outside_bytes > 2_GiB ? account.outside_bytes : 0;
+}
 
 // The device is too small for the blocks in use and the request, whatever is cached.
 bool is_too_much(const memory::PyTorchMessage& numbers) {
@@ -159,13 +186,22 @@ void judge_pytorch(OomMessage& message) {
   find_own_process(message);
   message.exceeds_card = numbers.total_bytes && numbers.reserved_bytes() > *numbers.total_bytes &&
                          numbers.reserved_bytes() - *numbers.total_bytes > 16_MiB;
-  if (!numbers.free_bytes || !numbers.allocated_bytes || numbers.asked_bytes == 0) {
+  if (numbers.total_bytes && numbers.asked_bytes > *numbers.total_bytes) {
+    message.is_larger_than_card = true;
+    message.verdict = Verdict::kShortage;
+    message.remedies = {{.kind = RemedyKind::kCheckSize}, {.kind = RemedyKind::kUseLess}};
+    return;
+  }
+  // Without what is cached nothing is known: a number that is missing is not zero.
+  if (!numbers.free_bytes || !numbers.allocated_bytes || !numbers.unallocated_bytes ||
+      numbers.asked_bytes == 0) {
     message.remedies = {{.kind = RemedyKind::kUseLess}, {.kind = RemedyKind::kSeeWhoHolds}};
     if (is_too_much(numbers)) message.verdict = Verdict::kShortage;
     return;
   }
   const memory::Account account = account_of(message);
   message.verdict = explain(account).verdict;
+  message.unexplained_bytes = unexplained(message, account);
   message.remedies = PyTorchRemedies(message, account).all();
 }
 
@@ -285,6 +321,8 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
       return {{.kind = RemedyKind::kHostMemory}, {.kind = RemedyKind::kRayThreshold}};
     case Writer::kSharedMemory:
       return {{.kind = RemedyKind::kSharedMemorySize}};
+    case Writer::kHeadroom:
+      return {{.kind = RemedyKind::kOwnReport}};
     case Writer::kKilled:
       return {{.kind = RemedyKind::kKernelLog}, {.kind = RemedyKind::kHostMemory}};
     default:
@@ -296,6 +334,7 @@ std::vector<MessageRemedy> remedies_of(const OomMessage& message) {
 std::optional<Verdict> verdict_of(const OomMessage& message) {
   const memory::PyTorchMessage& numbers = message.numbers;
   if (message.writer == Writer::kRay) return Verdict::kShortage;
+  if (message.writer == Writer::kHeadroom) return message.verdict;  // it says so itself
   const bool has_room = numbers.asked_bytes <= numbers.free_bytes.value_or(UINT64_MAX) &&
                         saturating_add(numbers.allocated_bytes.value_or(0), numbers.asked_bytes) <=
                             numbers.limit_bytes.value_or(UINT64_MAX);
@@ -319,7 +358,9 @@ void judge(OomMessage& message) {
     message.remedies = remedies_of(message);
     message.verdict = verdict_of(message);
   }
-  if (is_no_real_size(message.numbers.asked_bytes)) {
+  const bool has_said =
+      !message.remedies.empty() && message.remedies.front().kind == RemedyKind::kCheckSize;
+  if (is_no_real_size(message.numbers.asked_bytes) && !has_said) {
     message.remedies.insert(message.remedies.begin(), {.kind = RemedyKind::kCheckSize});
   }
 }

@@ -374,6 +374,21 @@ ReadMessage read_ray(const Spot& spot, std::string_view text) {
   return out;
 }
 
+// `out of memory: asked for 2GiB (2,147,483,648 bytes) on stream 0`, the account, and the verdict.
+ReadMessage read_headroom(const Spot& spot, std::string_view text) {
+  ReadMessage out = plain_message(spot);
+  const std::size_t bracket = text.substr(0, 60).find('(');
+  const auto exact =
+      bracket == std::string_view::npos ? std::nullopt : leading_size(text.substr(bracket + 1));
+  out.message.numbers.asked_bytes =
+      exact ? exact->bytes : size_behind(text, "askedfor").value_or(0);
+  if (has(text, "shortage:therequestneeds")) out.message.verdict = memory::Verdict::kShortage;
+  if (has(text, "fragmentation:therequestneeds")) {
+    out.message.verdict = memory::Verdict::kFragmentation;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<ReadMessage> read_spot(const Spot& spot,
@@ -423,6 +438,8 @@ std::optional<ReadMessage> read_spot(const Spot& spot,
       return read_ray(spot, text);
     case Writer::kGpuRuntime:
       return read_gpu_runtime(spot, text);
+    case Writer::kHeadroom:
+      return read_headroom(spot, text);
     default:
       return plain_message(spot);
   }

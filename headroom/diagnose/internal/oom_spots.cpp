@@ -123,7 +123,9 @@ constexpr Anchor kAnchors[] = {
     {"TERM_MEMLIMIT", Writer::kKernel, Strength::kPartial},             // LSF
     {"forexceedingmemorylimits", Writer::kKernel, Strength::kPartial},  // YARN
     {"runningbeyondphysicalmemorylimits", Writer::kKernel, Strength::kPartial},
-    {"Thenodewaslowonresource:memory", Writer::kKernel, Strength::kPartial},  // Kubernetes
+    {"Thenodewaslowonresource:memory", Writer::kKernel, Strength::kPartial},    // Kubernetes
+    {"crashedafterusingallavailableRAM", Writer::kKernel, Strength::kPartial},  // Colab
+    {"notebooktriedtoallocatemorememorythanisavailable", Writer::kKernel, Strength::kPartial},
     {"std::bad_alloc", Writer::kCpp},
     {"memoryallocationof", Writer::kCpp},  // Rust
     {"[WinError1455]", Writer::kPython},
@@ -164,6 +166,8 @@ constexpr Anchor kAnchors[] = {
     {"signal9(Killed)", Writer::kKilled, Strength::kHint},
     {"bysignal9", Writer::kKilled, Strength::kHint},
     {"SIGNAL:9(Killed)", Writer::kKilled, Strength::kHint},
+    {"SIGKILL:9", Writer::kKilled, Strength::kHint},  // of Python's subprocess
+    {"outofmemory:askedfor", Writer::kHeadroom},
 };
 
 // Characters that may stand right before the value of a field.

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headroom/diagnose/internal/squeezed.h"
 #include "headroom/diagnose/oom_message.h"
 
 namespace headroom::diagnose::internal {
@@ -48,6 +49,18 @@ struct ReadMessage {
                                                       std::string_view before,
                                                       std::string_view text);
 [[nodiscard]] ReadMessage read_mps(const Spot& spot, std::string_view text);
+
+// What the log shows of the settings that PyTorch was started with: a line of a shell, of a
+// Dockerfile, of Python. What a message advises is none of them.
+struct SeenSettings {
+  bool has_expandable_segments = false;
+  bool has_max_split_size = false;
+};
+[[nodiscard]] SeenSettings settings_in(const Squeezed& log);
+void add_settings(OomMessage& message, const SeenSettings& settings);
+
+// The release that the reader names, if it may have written the message.
+void add_version(OomMessage& message, const memory::PyTorchVersion& version);
 
 // Fills in which process is ours, the verdict and the remedies.
 void judge(OomMessage& message);

@@ -1,6 +1,7 @@
 // Messages of PyTorch's own allocators, by device and release. Texts are squeezed: they have no
 // blanks.
 #include <algorithm>
+#include <array>
 
 #include "headroom/diagnose/internal/oom_writers.h"
 #include "headroom/diagnose/internal/squeezed.h"
@@ -25,8 +26,9 @@ void narrow(VersionRange& range,
 
 // `(GPU 0; 7.93 GiB total capacity; ...)`.
 VersionRange bracket_versions(std::string_view text) {
-  if (has(text, "cached)")) return {{1, 0}, PyTorchVersion{1, 3}};
+  if (has(text, "cached)") || has(text, "cached;")) return {{1, 0}, PyTorchVersion{1, 3}};
   if (has(text, "max_split_size_mb")) return {kFirstWithSplitSize, PyTorchVersion{2, 0}};
+  if (!has(text, "reservedintotal")) return {{1, 0}, PyTorchVersion{2, 0}};  // it was cut
   return {{1, 4}, PyTorchVersion{1, 9}};
 }
 
@@ -115,6 +117,36 @@ std::optional<ReadMessage> read_cuda_pool(const Spot& spot,
   return out;
 }
 
+// What a text that was cut lacks first: the words beside the number.
+std::string_view missing_part(const memory::PyTorchMessage& numbers, std::string_view text) {
+  const bool has_brackets = has(text, "totalcapacity;");
+  if (!has_brackets && !has(text, "hasatotalcapac")) return {};  // it never had numbers
+  if (!numbers.total_bytes) return "total capacity";
+  if (has_brackets) {
+    if (!numbers.allocated_bytes) return "already allocated";
+    if (!numbers.free_bytes) return "free";
+    return numbers.unallocated_bytes ? "" : "reserved in total by PyTorch";
+  }
+  if (!numbers.free_bytes) return "is free";
+  if (!numbers.allocated_bytes) return "is allocated by PyTorch";
+  return numbers.unallocated_bytes ? "" : "is reserved by PyTorch but unallocated";
+}
+
+// `see our docs about CUDA out of memory errors`: somebody writes about such messages.
+bool is_prose(std::string_view before, std::string_view text) {
+  constexpr std::string_view kWords = "outofmemory";
+  const std::size_t at = text.find(kWords);
+  if (at == std::string_view::npos) return false;
+  const std::string_view behind = text.substr(at + kWords.size());
+  const auto follows = [&](std::string_view word) { return behind.starts_with(word); };
+  const auto leads = [&](std::string_view word) { return before.ends_with(word); };
+  constexpr std::array<std::string_view, 5> kPlurals{
+      "errors", "issues", "exceptions", "problems", "handling"};
+  constexpr std::array<std::string_view, 8> kTopics{
+      "about", "avoid", "avoiding", "prevent", "preventing", "handle", "handling", "incaseof"};
+  return std::ranges::any_of(kPlurals, follows) || std::ranges::any_of(kTopics, leads);
+}
+
 // Whether ranks wrote into one another's lines: the numbers behind may be of either.
 bool is_mixed(std::string_view text) {
   constexpr std::string_view kOnce = "totalcapac";
@@ -132,7 +164,7 @@ std::optional<ReadMessage> read_pytorch(const Spot& spot,
   out.message.writer = device_writer(spot.writer, before, text);
   const auto numbers = memory::parse_pytorch_message(text);
   if (!numbers) {
-    if (text.starts_with("Triedtoallocate")) return std::nullopt;
+    if (text.starts_with("Triedtoallocate") || is_prose(before, text)) return std::nullopt;
     out.strength = Strength::kPartial;
     return out;
   }
@@ -142,6 +174,9 @@ std::optional<ReadMessage> read_pytorch(const Spot& spot,
   const bool is_nvidia_or_amd =
       out.message.writer == Writer::kPyTorchCuda || out.message.writer == Writer::kPyTorchHip;
   if (!is_nvidia_or_amd) out.message.versions.reset();  // their formats are not dated here
+  if (is_nvidia_or_amd && !is_mixed(text) && !numbers->is_absurd) {
+    out.message.missing_part = missing_part(*numbers, text);
+  }
   out.message.settings_variable = variable_of(out.message, text);
   return out;
 }
