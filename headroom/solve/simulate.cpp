@@ -77,7 +77,7 @@ class Machine {
     places_[place].is_on_host = false;
   }
 
-  std::string cannot_go_forward(std::size_t stage) const {
+  [[nodiscard]] std::string cannot_go_forward(std::size_t stage) const {
     if (!can_read(stage)) return "its input is not there";
     if (can_read(stage + 1)) return "its output is there already";
     return "";
