@@ -14,6 +14,7 @@ std::span<const Command> commands() {
                                         convert_command(),
                                         plan_command(),
                                         train_command(),
+                                        pack_command(),
                                         devices_command(),
                                         bench_command()};
   return all;

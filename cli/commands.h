@@ -25,6 +25,7 @@ namespace headroom::cli {
 [[nodiscard]] Command devices_command();
 [[nodiscard]] Command doctor_command();
 [[nodiscard]] Command info_command();
+[[nodiscard]] Command pack_command();
 [[nodiscard]] Command plan_command();
 [[nodiscard]] Command replay_command();
 [[nodiscard]] Command train_command();

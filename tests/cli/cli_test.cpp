@@ -64,6 +64,7 @@ TEST(CliGolden, Help) {
   expect_golden("help-doctor.txt", run({"doctor", "--help"}).out);
   expect_golden("help-devices.txt", run({"devices", "--help"}).out);
   expect_golden("help-tune.txt", run({"tune", "--help"}).out);
+  expect_golden("help-pack.txt", run({"pack", "--help"}).out);
   expect_golden("help-info.txt", run({"info", "--help"}).out);
   expect_golden("help-replay.txt", run({"replay", "--help"}).out);
   expect_golden("help-compare.txt", run({"compare", "--help"}).out);
