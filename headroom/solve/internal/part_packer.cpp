@@ -18,12 +18,16 @@ namespace {
 constexpr std::size_t kMostSearched = 2000;
 // Up to here most of the rounds are searches, above it repairs.
 constexpr std::size_t kMostSearchedFirst = 600;
+// Ways to begin that are tried even where they take all the time there is.
+constexpr int kFirstStarts = 4;
+
 constexpr std::uint64_t kMostRepairMoves = 10'000;
 constexpr std::uint64_t kRepairMovesPerItem = 20;
 
 // Short searches try many orders, long ones get through where every order is nearly right.
 constexpr std::uint64_t kShortSearch = 3'000;
 constexpr std::uint64_t kLongSearch = 20'000;
+constexpr std::uint64_t kItemsOfFullSearch = 250;
 constexpr std::uint64_t kPlainSearches = 40;  // before chance enters
 constexpr std::uint64_t kSearchesPerGrowth = 200;
 
@@ -76,11 +80,12 @@ void PartPacker::start(const std::function<bool()>& is_late, const std::function
   Offsets offsets;
   take(pack_by_sweep(part_, offsets), offsets);
   pack_by_hints();
+  int tried = 0;
   for (const double gap_cost : {1.0, 4.0, 0.3}) {
     for (const double length_power : {1.0, 0.5, 2.0}) {
       for (const double size_power : {0.0, 0.5, 1.0, 0.25}) {
         if (height_ <= lower_bound_ || is_over()) return;
-        if (gap_cost != 1 && is_late()) return;
+        if (++tried > kFirstStarts && is_late()) return;
         take(pack_by_skyline(part_, {length_power, size_power, gap_cost}, is_over, offsets),
              offsets);
       }
@@ -130,7 +135,9 @@ void PartPacker::search(std::uint64_t goal, const std::function<bool()>& is_over
   const std::uint64_t growth = 1 + searches_ / kSearchesPerGrowth;
   const std::uint64_t target = search_target(goal);
   const bool is_long = rounds_ % 2 == 0;
-  const SearchLimits limits{.most_nodes = (is_long ? kLongSearch : kShortSearch) * growth,
+  // A node looks at every item: with more of them, fewer nodes.
+  const std::uint64_t share = std::max<std::uint64_t>(part_.items.size() / kItemsOfFullSearch, 1);
+  const SearchLimits limits{.most_nodes = (is_long ? kLongSearch : kShortSearch) * growth / share,
                             .is_over = is_over};
   std::array<std::vector<std::uint32_t>, 2> ranks;
   for (auto& one : ranks) one = next_ranks();

@@ -1,6 +1,7 @@
 #include "headroom/solve/internal/skyline.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <set>
@@ -28,6 +29,7 @@ class Skyline {
                               std::pow(static_cast<double>(item.size), rule.size_power)});
     }
     std::ranges::stable_sort(waiting_, {}, &Waiting::lower);
+    grow_tree();
   }
 
   std::uint64_t run(const std::function<bool()>& is_over, Offsets& offsets) {
@@ -38,19 +40,19 @@ class Skyline {
       if (++asked % kItemsPerQuestion == 0 && is_over && is_over()) return UINT64_MAX;
       const auto [level, start] = *lowest_.begin();
       const std::uint32_t end = std::next(heights_.find(start))->first;
-      Waiting* const best = heaviest_within(start, end);
-      if (best == nullptr) {
+      const std::size_t best = heaviest_within(start, end);
+      if (best == kNobody) {
         lift(level, start);
         continue;
       }
-      const Item& item = part_.items[best->item];
-      offsets[best->item] = aligned(level, item.alignment);
-      const std::uint64_t top = offsets[best->item] + item.size;
+      const Waiting& one = waiting_[best];
+      const Item& item = part_.items[one.item];
+      offsets[one.item] = aligned(level, item.alignment);
+      const std::uint64_t top = offsets[one.item] + item.size;
       height = std::max(height, top);
-      cover(level, {start, end}, {best->lower, best->upper}, top);
-      best->is_gone = true;
+      cover(level, {start, end}, {one.lower, one.upper}, top);
+      forget(best);
       --left;
-      if (++gone_ * 4 > waiting_.size()) forget_gone();
     }
     return height;
   }
@@ -61,24 +63,77 @@ class Skyline {
     std::uint32_t upper;
     std::uint32_t item;
     double weight;
-    bool is_gone = false;
   };
-  using Stretch = std::pair<std::uint32_t, std::uint32_t>;
+  // Of a stretch of waiting_: a tree in an array, the children of k being 2k and 2k + 1.
+  struct Node {
+    double weight = kGone;         // the most of any
+    std::uint32_t upper = kNever;  // the least of any
+  };
+  struct Stretch {
+    std::uint32_t first;
+    std::uint32_t second;
+  };
+  struct Question {
+    std::uint32_t start;
+    std::uint32_t end;
+    std::size_t first;  // of those that begin within, in waiting_
+    std::size_t last;
+    double most = kGone;
+    std::size_t best = kNobody;
+  };
+  static constexpr double kGone = -1;
+  static constexpr std::uint32_t kNever = UINT32_MAX;
+  static constexpr std::size_t kNobody = SIZE_MAX;
 
-  Waiting* heaviest_within(std::uint32_t start, std::uint32_t end) {
-    Waiting* best = nullptr;
-    double most = -1;
-    for (auto at = std::ranges::lower_bound(waiting_, start, {}, &Waiting::lower);
-         at != waiting_.end() && at->lower < end;
-         ++at) {
-      if (at->is_gone || at->upper > end || at->weight <= most) continue;
-      const double gap = std::min(at->lower - start, end - at->upper);
-      const double weight = at->weight / (1 + rule_.gap_cost * gap / (at->upper - at->lower));
-      if (weight <= most) continue;
-      most = weight;
-      best = &*at;
+  void grow_tree() {
+    leaves_ = std::bit_ceil(waiting_.size());
+    tree_.resize(2 * leaves_);
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      tree_[leaves_ + i] = {waiting_[i].weight, waiting_[i].upper};
     }
-    return best;
+    for (std::size_t k = leaves_ - 1; k > 0; --k) join(k);
+  }
+
+  void join(std::size_t k) {
+    const Node& left = tree_[2 * k];
+    const Node& right = tree_[2 * k + 1];
+    tree_[k] = {std::max(left.weight, right.weight), std::min(left.upper, right.upper)};
+  }
+
+  void forget(std::size_t i) {
+    tree_[leaves_ + i] = {};
+    for (std::size_t k = (leaves_ + i) / 2; k > 0; k /= 2) join(k);
+  }
+
+  std::size_t heaviest_within(std::uint32_t start, std::uint32_t end) {
+    const auto at = [&](std::uint32_t time) {
+      const auto found = std::ranges::lower_bound(waiting_, time, {}, &Waiting::lower);
+      return static_cast<std::size_t>(found - waiting_.begin());
+    };
+    Question question{.start = start, .end = end, .first = at(start), .last = at(end)};
+    ask(question, 1, 0, leaves_);
+    return question.best;
+  }
+
+  // Of the waiting in [low, high), below node k; heavier branches first, so that more is left out.
+  void ask(Question& question, std::size_t k, std::size_t low, std::size_t high) const {
+    const Node& node = tree_[k];
+    if (high <= question.first || low >= question.last) return;
+    if (node.weight <= question.most || node.upper > question.end) return;
+    if (high - low == 1) {
+      const Waiting& one = waiting_[low];
+      const double gap = std::min(one.lower - question.start, question.end - one.upper);
+      const double weight = one.weight / (1 + rule_.gap_cost * gap / (one.upper - one.lower));
+      if (weight <= question.most) return;
+      question.most = weight;
+      question.best = low;
+      return;
+    }
+    const std::size_t middle = low + (high - low) / 2;
+    const bool is_left_first = tree_[2 * k].weight >= tree_[2 * k + 1].weight;
+    if (is_left_first) ask(question, 2 * k, low, middle);
+    ask(question, 2 * k + 1, middle, high);
+    if (!is_left_first) ask(question, 2 * k, low, middle);
   }
 
   void set_height(std::uint32_t start, std::uint64_t height) {
@@ -111,15 +166,11 @@ class Skyline {
     }
   }
 
-  void forget_gone() {
-    std::erase_if(waiting_, [](const Waiting& one) { return one.is_gone; });
-    gone_ = 0;
-  }
-
   const Part& part_;
   const SkylineRule& rule_;
   std::vector<Waiting> waiting_{};
-  std::size_t gone_ = 0;
+  std::vector<Node> tree_{};
+  std::size_t leaves_ = 0;
   std::map<std::uint32_t, std::uint64_t> heights_{};  // by start, up to the next start
   std::set<std::pair<std::uint64_t, std::uint32_t>>
       lowest_{};  // the same by height, without the wall
