@@ -182,6 +182,24 @@ TEST(Pack, TakesAHundredThousandBuffers) {
   EXPECT_LT(packed.gap(), 0.5);
 }
 
+// Every stretch of the skyline has tens of thousands of buffers that fit: looking at each of them
+// took longer than there was.
+TEST(Pack, FindsItsWayAmongManyBuffersThatAreAlike) {
+  std::vector<Buffer> pairs;
+  std::vector<Buffer> nested;
+  const auto count = static_cast<std::uint64_t>(headroom::testing::rounds(100'000));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    pairs.push_back({.lower = i, .upper = i + 2, .size_bytes = 1 + i * 7919 % 1'000'003});
+    nested.push_back(
+        {.lower = i, .upper = 2 * count + 1 - i, .size_bytes = 1 + i * 7919 % 1'000'003});
+  }
+  for (const auto& buffers : {pairs, nested}) {
+    const PackResult packed = pack(buffers, {.seconds = 60});
+    expect_valid(buffers, packed);
+    EXPECT_TRUE(packed.is_optimal());
+  }
+}
+
 TEST(Pack, HandlesTheEdges) {
   EXPECT_EQ(pack({}).height_bytes, 0U);
   EXPECT_EQ(pack({}).gap(), 0);

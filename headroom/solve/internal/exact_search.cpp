@@ -12,8 +12,7 @@ constexpr std::uint64_t kNowhere = UINT64_MAX;
 
 }  // namespace
 
-ExactSearch::ExactSearch(const Part& part)
-    : part_(part), failures_(part.items.size()), frames_(part.items.size() + 1) {
+ExactSearch::ExactSearch(const Part& part) : part_(part), frames_(part.items.size() + 1) {
   find_spans();
   find_neighbours();
   for (ItemId i = 0; i < part.items.size(); ++i) by_time_.push_back(i);
@@ -110,12 +109,19 @@ std::uint64_t ExactSearch::least_place(ItemId item, std::uint64_t offset) const 
   return least == kNowhere ? least : aligned(least, part_.items[item].alignment);
 }
 
+// First with every place at the offset or above, which is quick and refuses most; then with what
+// has to be lifted where others can lift it.
 bool ExactSearch::has_room(std::span<const ItemId> members, std::uint64_t offset) {
+  const bool fits = fits_above(members, [&](ItemId i) { return std::max(places_[i], offset); });
+  return fits && fits_above(members, [&](ItemId i) { return least_place(i, offset); });
+}
+
+template <class PlaceOf>
+bool ExactSearch::fits_above(std::span<const ItemId> members, PlaceOf place_of) {
   bool fits = true;
   for (const ItemId i : members) {
-    const std::uint64_t place = least_place(i, offset);
+    const std::uint64_t place = place_of(i);
     if (place > capacity_ || part_.items[i].size > capacity_ - place) {
-      ++failures_[i];
       fits = false;
       break;
     }
@@ -123,15 +129,12 @@ bool ExactSearch::has_room(std::span<const ItemId> members, std::uint64_t offset
       floors_[s] = std::min(floors_[s], place);
     }
   }
-  for (const ItemId i : members) {
-    for (std::uint32_t s = spans_[i].first; s < spans_[i].last; ++s) {
-      if (floors_[s] == kNowhere) continue;
-      if (floors_[s] + loads_[s] > capacity_) {
-        ++failures_[i];
-        fits = false;
-      }
-      floors_[s] = kNowhere;
-    }
+  // The members fill one stretch of time, the first of them from its start.
+  std::uint32_t end = spans_[members.front()].last;
+  for (const ItemId i : members) end = std::max(end, spans_[i].last);
+  for (std::uint32_t s = spans_[members.front()].first; s < end; ++s) {
+    fits = fits && (floors_[s] == kNowhere || floors_[s] + loads_[s] <= capacity_);
+    floors_[s] = kNowhere;
   }
   return fits;
 }

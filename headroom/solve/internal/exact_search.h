@@ -40,8 +40,6 @@ class ExactSearch {
                        Offsets& offsets);
 
   [[nodiscard]] std::uint64_t nodes() const noexcept { return nodes_; }
-  // How often each item was what did not fit, over all searches: such items are to come early.
-  [[nodiscard]] std::span<const std::uint64_t> failures() const noexcept { return failures_; }
 
  private:
   using ItemId = std::uint32_t;
@@ -74,6 +72,8 @@ class ExactSearch {
   bool place_each(std::size_t depth, std::span<const ItemId> members);
   bool descend_into_pieces(std::size_t depth, std::uint64_t offset, std::uint32_t rank);
   [[nodiscard]] bool has_room(std::span<const ItemId> members, std::uint64_t offset);
+  template <class PlaceOf>
+  bool fits_above(std::span<const ItemId> members, PlaceOf place_of);
   [[nodiscard]] std::uint64_t least_place(ItemId item, std::uint64_t offset) const;
   bool collect(std::span<const ItemId> members,
                std::uint64_t offset,
@@ -93,7 +93,6 @@ class ExactSearch {
   std::span<const std::uint32_t> ranks_{};
   const SearchLimits* limits_ = nullptr;
   std::uint64_t nodes_ = 0;
-  std::vector<std::uint64_t> failures_{};
   bool gave_up_ = false;
   std::vector<std::uint64_t> loads_{};   // of what is not placed, by moment
   std::vector<std::uint64_t> floors_{};  // the lowest place of any of them
