@@ -79,6 +79,7 @@ ExitCode run(const PackRequest& request, const Context& context) {
 struct PackArguments {
   PackRequest request{};
   std::string capacity{};
+  std::int64_t seed = 0;  // signed, so that -1 is seen to be that
 };
 
 PackRequest request_of(const PackArguments& typed) {
@@ -90,6 +91,10 @@ PackRequest request_of(const PackArguments& typed) {
                     request.seconds,
                     kMostSeconds));
   }
+  if (typed.seed < 0) {
+    throw UsageError(fmt::format("--seed: {} is negative; write 0 or more", typed.seed));
+  }
+  request.seed = static_cast<std::uint64_t>(typed.seed);
   return request;
 }
 
@@ -111,7 +116,7 @@ RunFunction add_pack(CLI::App& app) {
   app.add_option("--seconds", request.seconds, "how long to search at most (default 10)")
       ->type_name("S")
       ->group(kOptionsGroup);
-  app.add_option("--seed", request.seed, "where chance begins (default 0)")
+  app.add_option("--seed", typed->seed, "where chance begins (default 0)")
       ->type_name("N")
       ->group(kOptionsGroup);
   app.add_option("-o,--output", request.output, "write the table with a column offset, if it fits")

@@ -129,6 +129,7 @@ TEST_F(Pack, NamesTheLineThatIsWrong) {
   expect_complaint(run({path("problem.csv"), "--capacity", "3KB"}), 2, "--capacity: ");
   expect_complaint(run({path("problem.csv"), "--seconds", "-1"}), 2, "--seconds: ");
   expect_complaint(run({path("problem.csv"), "--seconds", "nan"}), 2, "--seconds: ");
+  expect_complaint(run({path("problem.csv"), "--seed", "-1"}), 2, "--seed: ");
   expect_complaint(
       run({path("problem.csv"), "-o", path("no/such/folder.csv")}), 1, "there is no folder");
 }
