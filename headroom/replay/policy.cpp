@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "headroom/analysis/index.h"
 #include "headroom/base/error.h"
 #include "headroom/memory/allocator_choice.h"
 #include "headroom/replay/async_pool_model.h"
@@ -94,6 +95,7 @@ class PolicyRun {
     // Even where the run went astray: this is what the recording says.
     out_.result.fits = program_.failures == 0;
     out_.result.ooms = program_.failures;
+    if (!v.is_exact() && program_.failures > 0) take_recorded_peak();
     out_.version = v.version;
     out_.card_bytes = v.card_bytes;
     out_.limit_bytes = v.limit_bytes;
@@ -101,6 +103,17 @@ class PolicyRun {
     replay_options.version = v.version;
     if (options_.verifies) out_.verification = std::move(v);
     find_smallest(replay_options);
+  }
+
+  // What failed in the recording may have been served in a run that went astray, as where the
+  // recording does not say what the limit was.
+  void take_recorded_peak() {
+    const Program& program = recorded();
+    const std::uint64_t peak =
+        analysis::TraceIndex(*program.trace, *program.device).peaks().reserved.bytes;
+    out_.result.peak_reserved = peak;
+    out_.result.peak_reserved_low = peak;
+    out_.result.peak_reserved_high = peak;
   }
 
   [[nodiscard]] Bounds asked() const {

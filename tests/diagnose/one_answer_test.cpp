@@ -133,6 +133,29 @@ struct Recorded {
 
 class OneAnswerOf : public ::testing::TestWithParam<Recorded> {};
 
+// A failure that the recording does not explain is served when it is played again; what the program
+// reserved is what the recording says all the same.
+TEST(OneAnswer, TheRecordedPeakIsThatOfTheRecording) {
+  ScriptedProgram program({.limit_bytes = 600_MiB});
+  program.free(program.alloc(200_MiB));
+  const int kept = program.alloc(300_MiB);
+  ASSERT_EQ(program.alloc(400_MiB), ScriptedProgram::kFailed);
+  program.free(kept);
+  trace::Trace trace = program.finish();
+  trace::Events changed;
+  for (std::size_t i = 0; i < trace.devices[0].events.size(); ++i) {
+    trace::Entry entry = trace.devices[0].events[i];
+    if (entry.action == memory::Action::kOutOfMemory) entry.address = 390_MiB;  // nearly enough
+    changed.push_back(entry);
+  }
+  trace.devices[0].events = changed;
+  const analysis::TraceIndex index(trace, trace.devices[0]);
+  const Program recorded = replay::compile_with_empty_caches(trace, trace.devices[0]);
+  const auto result = replay::run_policy(recorded, {}, {}).result;
+  EXPECT_FALSE(result.fits);
+  EXPECT_EQ(result.peak_reserved, index.peaks().reserved.bytes);
+}
+
 TEST_P(OneAnswerOf, ARecording) {
   const unsigned seed = test_seed();
   SCOPED_TRACE(seed_text(seed));
