@@ -113,6 +113,9 @@ ExitCode run_recordings(const std::vector<std::string>& paths,
   for (const std::string& path : paths) {
     const trace::TraceFile file = read_input(path, context);
     std::vector<DeviceDiagnosis> found = examine_recording(file.trace, path, options);
+    if (found.empty() && !file.note.empty()) {
+      throw Error(fmt::format("{}: it has no events: {}", path, file.note));
+    }
     if (found.empty()) {
       throw Error(fmt::format(
           "{}: it has no events; call torch.cuda.memory._record_memory_history() before the first "

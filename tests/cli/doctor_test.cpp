@@ -264,6 +264,21 @@ TEST(DoctorCommand, ReadsALogByItsName) {
   EXPECT_THAT(refused.err, HasSubstr("doctor -"));
 }
 
+// Of a process that was killed early, nobody needs to be told to begin recording.
+TEST(DoctorCommand, SaysThatARecordingIsCut) {
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / "doctor_test_cut.hrt";
+  std::filesystem::remove(path);
+  const auto file = trace::read_trace(std::string(kSamples) + "leak_loss.pickle.zst");
+  ASSERT_TRUE(file && trace::write_trace(file->trace, path.string()));
+  std::filesystem::resize_file(path, 200);
+  const ProcessResult cut = headroom("doctor '" + path.string() + "'");
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("was not closed"));
+  EXPECT_THAT(cut.err, HasSubstr("before the first event"));
+  std::filesystem::remove(path);
+}
+
 TEST(DoctorCommand, KeepsBoundsForContinuousIntegration) {
   const std::string leak = "\"$1\"leak_loss.pickle.zst";
   EXPECT_EQ(headroom("doctor " + leak).exit_code, 3);

@@ -282,9 +282,10 @@ class Parser {
   }
 
   [[nodiscard]] std::string note() const {
+    const std::uint64_t events = decoder_.trace().event_count();
     std::string text = fmt::format(
-        "the recording was not closed, as when its process was killed: it ends after {} events",
-        format_count(decoder_.trace().event_count()));
+        "the recording was not closed, as when its process was killed: it ends {}",
+        events == 0 ? "before the first event" : "after " + format_count(events) + " events");
     if (!decoder_.has_segments()) text += ", without the final state";
     return text;
   }
