@@ -13,6 +13,7 @@
 
 #include "headroom/base/bytes.h"
 
+#include "cli/input/trace_input.h"
 #include "tests/support/golden.h"
 #include "tests/support/process.h"
 
@@ -174,8 +175,8 @@ TEST(Compare, WritesAPageAndNotOverOne) {
   EXPECT_THAT(page, Not(HasSubstr("pytorch:default")));
   // The command line that was typed, and no link that leads nowhere from there.
   EXPECT_THAT(page,
-              HasSubstr(std::string("\n    headroom compare ") + kComparedSample +
-                        " --policy paged --rounds 1 -o " + path.string() + "\n"));
+              HasSubstr("\n    headroom compare " + shell_word(kComparedSample) +
+                        " --policy paged --rounds 1 -o " + shell_word(path.string()) + "\n"));
   EXPECT_THAT(page, Not(HasSubstr("](")));
   const ProcessResult again = run_compare_command(arguments);
   EXPECT_EQ(again.exit_code, 1);
