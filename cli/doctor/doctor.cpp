@@ -77,7 +77,22 @@ void check_version(const diagnose::OomLog& log,
                                version_text(log.messages.back())));
 }
 
+// They would be ignored.
+void refuse_options_of_recordings(const diagnose::DoctorOptions& options) {
+  const std::array<std::pair<bool, std::string_view>, 4> given{
+      {{options.bounds.limit_bytes.has_value(), "--limit"},
+       {options.bounds.card_bytes.has_value(), "--card"},
+       {options.max_peak_bytes.has_value(), "--max-peak"},
+       {options.max_growth_bytes.has_value(), "--max-growth"}}};
+  for (const auto& [is_given, name] : given) {
+    if (is_given) {
+      throw UsageError(fmt::format("{} is for recordings; a message says its own numbers", name));
+    }
+  }
+}
+
 ExitCode run_pasted(const diagnose::DoctorOptions& options, const Context& context) {
+  refuse_options_of_recordings(options);
   const auto& version = options.replays.version;
   const auto log = diagnose::read_oom_log(read_log(stdin), version);
   if (!log) throw Error(fmt::format("standard input: {}", log.error()));
@@ -138,6 +153,7 @@ ExitCode run_text(const std::string& path,
                   const Context& context) {
   const auto& version = options.replays.version;
   if (const auto log = diagnose::read_oom_log(text, version)) {
+    refuse_options_of_recordings(options);
     check_version(*log, version);
     return show_messages(*log, context);
   }

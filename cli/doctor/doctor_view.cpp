@@ -170,12 +170,30 @@ std::string overview(const std::vector<DeviceDiagnosis>& devices, const Terminal
   return table.render(terminal) + "\n";
 }
 
+// A size that the option reads back as the same.
+std::string typed(std::uint64_t size_bytes) {
+  const std::string text = format_bytes(size_bytes);
+  const auto read = parse_bytes(text);
+  return read && *read == size_bytes ? text : std::to_string(size_bytes);
+}
+
+// What was asked about is asked about again.
+std::string bound_options(const Diagnosis& diagnosis) {
+  if (!diagnosis.what_if) return "";
+  const diagnose::Bounds& bounds = diagnosis.what_if->bounds;
+  std::string out;
+  if (bounds.limit_bytes) out += " --limit " + typed(*bounds.limit_bytes);
+  if (bounds.card_bytes) out += " --card " + typed(*bounds.card_bytes);
+  return out;
+}
+
 std::string next_text(const DeviceDiagnosis& device, const Context& context) {
   const std::string path = shell_word(device.recording);
   switch (device.diagnosis.health) {
     case Health::kFragmentation:
     case Health::kShortage:
-      return context.next("tune " + path, "what each setting reserves");
+      return context.next("tune " + path + bound_options(device.diagnosis),
+                          "what each setting reserves");
     case Health::kLeak:
       return context.next("info " + path, "who held memory at the peak");
     case Health::kHealthy:

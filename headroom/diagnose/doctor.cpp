@@ -217,6 +217,12 @@ class Doctor {
     const std::uint64_t most =
         std::min(asked.limit_bytes.value_or(UINT64_MAX), asked.card_bytes.value_or(UINT64_MAX));
     if (out_.peak_live <= most) return;
+    // What would help against that, rather than against the first failure.
+    Account until_peak = out_.account;
+    const std::uint64_t live = until_peak.live() + until_peak.rounding_bytes;
+    until_peak.asked_bytes = saturating_subtract(out_.peak_live, live);
+    until_peak.segment_asked_bytes = until_peak.asked_bytes;
+    out_.explanation = explain(until_peak);
     out_.explanation.verdict = memory::Verdict::kShortage;
     out_.explanation.summary = "shortage: " + format_bytes(out_.peak_live) +
                                " is live at once, more than the " + format_bytes(most) +

@@ -259,6 +259,9 @@ TEST(DoctorCommand, ReadsALogByItsName) {
   const ProcessResult done = headroom("doctor " + write("doctor_oom.log", log));
   EXPECT_EQ(done.exit_code, 3);
   EXPECT_THAT(done.out, HasSubstr("by rank0"));
+  const ProcessResult bounded = headroom("doctor --limit 8GiB " + write("doctor_oom.log", log));
+  EXPECT_EQ(bounded.exit_code, 2);
+  EXPECT_THAT(bounded.err, HasSubstr("--limit is for recordings"));
   const ProcessResult refused = headroom("doctor " + write("doctor_other.txt", "hello\n"));
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("doctor -"));
@@ -288,6 +291,9 @@ TEST(DoctorCommand, KeepsBoundsForContinuousIntegration) {
   EXPECT_EQ(headroom("doctor --max-peak much " + leak).exit_code, 2);
   EXPECT_EQ(headroom("doctor --card toaster " + leak).exit_code, 2);
   EXPECT_EQ(headroom("doctor --pytorch new " + leak).exit_code, 2);
+  // What was asked about is asked about again.
+  EXPECT_THAT(headroom("doctor --limit 8GiB \"$1\"gpt2_varlen.pickle.zst").out,
+              HasSubstr(" --limit 8GiB"));
 }
 
 TEST(Tour, IsTheSameEachTime) {
