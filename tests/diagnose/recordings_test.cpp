@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include "headroom/report/doctor_text.h"
 
 #include "tests/support/sanitized.h"
+#include "tests/support/seed.h"
 #include "tests/trace/samples.h"
 
 namespace headroom::diagnose {
@@ -92,6 +94,37 @@ TEST(ProvedRemedies, NeverFailUnderTheLimitTheyWereProvedUnder) {
     }
   }
   EXPECT_GT(proved, testing::rounds(6));
+}
+
+// As a ring buffer leaves it: the first events are gone.
+trace::Trace without_begin(trace::Trace trace, std::size_t cut) {
+  trace::Events kept;
+  const trace::Events& all = trace.devices[0].events;
+  for (std::size_t i = cut; i < all.size(); ++i) kept.push_back(all[i]);
+  trace.devices[0].events = std::move(kept);
+  return trace;
+}
+
+TEST(ProvedRemedies, HoldOfHistoriesThatWereCut) {
+  const unsigned seed = headroom::testing::test_seed();
+  SCOPED_TRACE(headroom::testing::seed_text(seed));
+  std::mt19937_64 random(seed);
+  for (const char* name : {"gnn_sampled", "streams"}) {
+    const trace::Trace whole = trace_of(recording(name));
+    for (int i = 0; i < testing::rounds(3); ++i) {
+      const std::size_t cut = random() % (whole.devices[0].events.size() * 9 / 10);
+      const trace::Trace trace = without_begin(whole, cut);
+      const analysis::TraceIndex index(trace, trace.devices[0]);
+      const replay::Program program =
+          from_live_blocks(replay::compile_with_empty_caches(trace, trace.devices[0]));
+      const auto limit = index.peaks().allocated.bytes / 100 * (98 + random() % 30);
+      const Diagnosis diagnosis = examine(index, {.bounds = {.limit_bytes = limit}});
+      for (const Finding& finding : diagnosis.findings) {
+        if (!finding.is_proved()) continue;
+        EXPECT_TRUE(holds(program, finding)) << name << " " << cut << " " << limit;
+      }
+    }
+  }
 }
 
 // The plug-in was recommended to a program of two streams without a word of what that takes, nor of
