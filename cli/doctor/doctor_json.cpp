@@ -229,8 +229,20 @@ std::string doctor_json(const std::vector<DeviceDiagnosis>& devices) {
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+// The last one that tells a verdict, else the last.
+const OomMessage& telling_message(const diagnose::OomLog& log) {
+  for (auto message = log.messages.rbegin(); message != log.messages.rend(); ++message) {
+    if (message->verdict) return *message;
+  }
+  return log.messages.back();
+}
+
+}  // namespace
+
 std::string messages_json(const diagnose::OomLog& log) {
-  const OomMessage& last = log.messages.back();
+  const OomMessage& last = telling_message(log);
   const memory::Explanation explanation = message_explanation(last);
   ordered_json json = base(diagnose::Health::kShortage);
   json["verdict"] = verdict_name(last);

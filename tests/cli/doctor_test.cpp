@@ -259,6 +259,11 @@ TEST(DoctorCommand, ReadsALogByItsName) {
   const ProcessResult done = headroom("doctor " + write("doctor_oom.log", log));
   EXPECT_EQ(done.exit_code, 3);
   EXPECT_THAT(done.out, HasSubstr("by rank0"));
+  // Of several the last that tells a verdict counts.
+  const ProcessResult two =
+      headroom("doctor --json " +
+               write("doctor_two.log", log + "RuntimeError: CUDA error: out of memory\n"));
+  EXPECT_EQ(nlohmann::json::parse(two.out)["verdict"], "fragmentation");
   const ProcessResult bounded = headroom("doctor --limit 8GiB " + write("doctor_oom.log", log));
   EXPECT_EQ(bounded.exit_code, 2);
   EXPECT_THAT(bounded.err, HasSubstr("--limit is for recordings"));
