@@ -64,6 +64,8 @@ def compare(command, binaries, turns):
         if not old or not new:
             continue  # only one of the builds measures it
         middle = statistics.median(old)
+        if middle == 0:
+            continue  # not measured this time
         ratio = statistics.median(new) / middle
         low, high = min(old) / middle, max(old) / middle
         is_slower = ratio > max(high, 1.02)
