@@ -19,32 +19,14 @@
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/peak_scope.h"
 
+#include "tests/memory/mailbox.h"
 #include "tests/memory/slab_allocator.h"
 
 namespace headroom::memory {
 namespace {
 
+using testing::Mailbox;
 using testing::SlabAllocator;
-
-// Blocks on their way from one thread to another.
-class Mailbox {
- public:
-  void put(DeviceAddress block) {
-    const std::lock_guard lock(mutex_);
-    blocks_.push_back(block);
-  }
-  DeviceAddress take() {
-    const std::lock_guard lock(mutex_);
-    if (blocks_.empty()) return 0;
-    const DeviceAddress block = blocks_.back();
-    blocks_.pop_back();
-    return block;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<DeviceAddress> blocks_;
-};
 
 // Events are in one order: what is allocated was free, what is freed was held.
 class OrderSink final : public EventSink {

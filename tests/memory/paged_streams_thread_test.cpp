@@ -2,7 +2,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "headroom/device/meta/meta_device.h"
 #include "headroom/memory/paged/paged_allocator.h"
 
+#include "tests/memory/mailbox.h"
 #include "tests/support/device_status.h"
 #include "tests/support/seed.h"
 
@@ -20,27 +20,6 @@ namespace headroom::memory {
 namespace {
 
 using headroom::testing::worked;
-
-// Blocks that one thread has allocated and another frees, when their stream may be long gone.
-class Handover {
- public:
-  void give(DeviceAddress block) {
-    const std::lock_guard lock(mutex_);
-    blocks_.push_back(block);
-  }
-  // 0 where there is none.
-  DeviceAddress take() {
-    const std::lock_guard lock(mutex_);
-    if (blocks_.empty()) return 0;
-    const DeviceAddress block = blocks_.back();
-    blocks_.pop_back();
-    return block;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<DeviceAddress> blocks_;
-};
 
 TEST(PagedStreamThreads, NobodyLosesABlockWhenStreamsGo) {
   constexpr int kWorkers = 8;
@@ -50,7 +29,7 @@ TEST(PagedStreamThreads, NobodyLosesABlockWhenStreamsGo) {
   const auto device =
       device::MetaDevice::create({.capacity_bytes = 8_GiB, .profile = device::cuda_profile()});
   PagedAllocator allocator(*device);
-  Handover handover;
+  testing::Mailbox handover;  // whose streams may be long gone
   std::atomic<int> wrong = 0;
   const auto work = [&](unsigned number) {
     std::mt19937 random(seed + number);
@@ -64,7 +43,7 @@ TEST(PagedStreamThreads, NobodyLosesABlockWhenStreamsGo) {
       }
       for (const DeviceAddress block : blocks) {
         if (random() % 2 == 0) {
-          handover.give(block);
+          handover.put(block);
         } else {
           wrong += worked(allocator.try_free(block)) ? 0 : 1;
         }
