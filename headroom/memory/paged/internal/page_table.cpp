@@ -51,7 +51,7 @@ PageArena& PageTable::add_arena(ArenaKind kind,
   arena.slot_bytes = kind == ArenaKind::kSlab ? class_of(PageSize::kSlab).page_bytes : slot_bytes_;
   arena.clock = &clock;
   arena.free = &arena.own_free;
-  arena.number = static_cast<std::uint32_t>(arenas_.size());
+  arena.number = ++last_number_;  // not their count: private ones go
   PagedBlock& all = blocks_.take();
   all.address = base;
   all.size = size;

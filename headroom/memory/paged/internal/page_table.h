@@ -213,6 +213,7 @@ class PageTable {
   std::list<PageArena> arenas_{};
   std::list<PageArena> spare_arena_{};  // the next, or none
   std::vector<PageArena*> with_holes_{};
+  std::uint32_t last_number_ = 0;
   std::list<PageLoan> loans_{};
   std::list<PageLoan> spare_loans_{};
   std::uint64_t mark_ = 0;
